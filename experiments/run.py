@@ -1,0 +1,142 @@
+"""One run: a point is simulated and its folder written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments import metrics, storage
+from experiments.config import Point, read_point
+from experiments.workloads import WorkloadRequest, check_lengths
+from schedulers import InputError, Request, RequestRecord, StepRecord
+from sim.engine import simulate
+from sim.tokens import EOS
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+PROGRESS_INTERVAL_S = 5.0
+
+
+def run(config: DictConfig, choices: dict[str, str], varied: list[str]) -> None:
+    """`experiment=run`: make one run and say where it lies."""
+    point = read_point(config, choices, varied)
+    print(ensure(point))
+
+    from experiments.report import write_run_page
+
+    print(f"results: {write_run_page(point.folder)}")
+
+
+def plot(config: DictConfig, choices: dict[str, str], varied: list[str]) -> None:
+    """`experiment=plot`: redraw a stored run or sweep."""
+    from omegaconf import OmegaConf
+
+    if OmegaConf.is_missing(config, "path"):
+        raise InputError("path has no value yet; give the folder of a run or a sweep: path=FOLDER")
+
+    from experiments.report import redraw
+
+    print(f"drawn again: {redraw(Path(config.path))}")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The records of a run, and how many requests of its workload were left out because the model takes no such length."""
+
+    steps: list[StepRecord]
+    requests: list[RequestRecord]
+    num_dropped: int
+
+
+def simulate_point(point: Point) -> Outcome:
+    """Simulate a point from its first arrival to its last token.
+
+    Raises:
+        TwinserveError: what was wrong with the input, or with the policy.
+    """
+    drawn = point.workload.requests(point.seed)
+    checked = check_lengths(drawn, point.limits.max_model_len, point.workload.too_long)
+    arrivals = [(to_request(request, point.limits.block_size), request.num_output_tokens) for request in checked.requests]
+    outcome = Outcome([], [], checked.num_dropped)
+    progress = Progress(point.label, len(arrivals))
+
+    def on_finish(record: RequestRecord) -> None:
+        outcome.requests.append(record)
+        progress.update(len(outcome.requests))
+
+    simulate(arrivals, point.scheduler(), point.cost, outcome.steps.append, on_finish)
+    return outcome
+
+
+def write_point(point: Point, outcome: Outcome, folder: Path) -> None:
+    """Measure what happened and write it to `folder`."""
+    summary = {
+        **metrics.summarize(outcome.steps, outcome.requests, point.slo),
+        "num_dropped": outcome.num_dropped,
+        "workload": point.workload.describe(),
+        "cost": point.cost.describe(),
+        "warnings": point.cost.warnings(),
+    }
+    storage.write_run(folder, point.config_yaml, outcome.steps, outcome.requests, summary)
+
+
+def ensure(point: Point) -> str:
+    """Make a point unless its folder holds it already; return it in one line.
+
+    Raises:
+        TwinserveError: as `simulate_point`; nothing is written then.
+    """
+    stored = storage.is_complete(point.folder)
+    if not stored:
+        write_point(point, simulate_point(point), point.folder)
+    return describe(point, storage.read_summary(point.folder)) + (" (stored before)" if stored else "")
+
+
+def to_request(request: WorkloadRequest, block_size: int) -> Request:
+    """What the scheduler may know of a workload's request: everything but how long its output will be."""
+    return Request(
+        request.request_id,
+        request.arrival_s,
+        num_prompt_tokens=request.num_prompt_tokens,
+        prompt_block_hashes=request.block_hashes(block_size),
+        max_tokens=request.max_tokens,
+        eos_token_id=EOS,
+        priority=request.priority,
+        client_id=request.client_id,
+        session_id=request.session_id,
+        slo=request.slo,
+    )
+
+
+def describe(point: Point, summary: Mapping[str, Any]) -> str:
+    """A finished point in one line."""
+    ttft, tpot = summary["ttft_s"], summary["tpot_s"]
+
+    def ms(value: float | None) -> str:
+        return "-" if value is None else f"{value * 1e3:,.0f} ms"
+
+    return (
+        f"{point.name}: {summary['completed']:,} requests, TTFT P50 {ms(ttft['p50'])} P99 {ms(ttft['p99'])}, "
+        f"TPOT P50 {ms(tpot['p50'])} P99 {ms(tpot['p99'])}"
+    )
+
+
+class Progress:
+    """Says every few seconds of wall time how far a long run has come."""
+
+    def __init__(self, label: str, total: int) -> None:
+        self._label = label
+        self._total = total
+        self._start = self._said = time.monotonic()
+
+    def update(self, done: int) -> None:
+        """`done` of the requests have ended."""
+        now = time.monotonic()
+        if now - self._said >= PROGRESS_INTERVAL_S:
+            self._said = now
+            left_s = (now - self._start) * (self._total / done - 1)
+            print(f"  {self._label}: {done:,} of {self._total:,} requests, about {left_s:.0f} s left", flush=True)

@@ -1,0 +1,73 @@
+"""What every setting of a workload must satisfy; the messages name the setting as a command line would."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeGuard
+
+from schedulers.errors import InputError
+
+
+def positive(key: str, value: object) -> None:
+    """Refuse `value` unless it is a finite number above zero.
+
+    Raises:
+        InputError: naming `key`, such as "workload.rate".
+    """
+    if not _is_number(value) or value <= 0:
+        raise InputError(f"{key}={value}: it must be a finite number above 0")
+
+
+def not_negative(key: str, value: object) -> None:
+    """Refuse `value` unless it is a finite number, zero or above.
+
+    Raises:
+        InputError: naming `key`.
+    """
+    if not _is_number(value) or value < 0:
+        raise InputError(f"{key}={value}: it must be a finite number, 0 or above")
+
+
+def count(key: str, value: object) -> None:
+    """Refuse `value` unless it is a whole number of at least 1.
+
+    Raises:
+        InputError: naming `key`.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{key}={value}: it must be a whole number, at least 1")
+
+
+def one_of(key: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse `value` unless it is one of `choices`.
+
+    Raises:
+        InputError: naming `key` and the choices.
+    """
+    if value not in choices:
+        raise InputError(f"{key}={value}: it must be {' or '.join(choices)}")
+
+
+def text(key: str, value: object) -> None:
+    """Refuse `value` unless it is a text with something in it.
+
+    Raises:
+        InputError: naming `key`.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{key}={value}: it must be a text, and not empty")
+
+
+def flag(key: str, value: object) -> None:
+    """Refuse `value` unless it is true or false.
+
+    Raises:
+        InputError: naming `key`.
+    """
+    if not isinstance(value, bool):
+        raise InputError(f"{key}={value}: it must be true or false")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

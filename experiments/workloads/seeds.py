@@ -1,0 +1,31 @@
+"""Random numbers of a workload: independent streams from one seed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from numpy.random import PCG64, Generator, SeedSequence
+
+from schedulers.errors import InputError
+
+
+class Streams(NamedTuple):
+    """One generator for each thing that is drawn, so that drawing one differently leaves the others as they are."""
+
+    arrivals: Generator
+    prompts: Generator
+    outputs: Generator
+    classes: Generator
+    #: In which order a reseeded trace hands out its rows.
+    order: Generator
+
+
+def streams(seed: object) -> Streams:
+    """The streams of `seed`, a whole number.
+
+    Raises:
+        InputError: the seed is not a whole number, 0 or above.
+    """
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise InputError(f"seed={seed}: it must be a whole number, 0 or above")
+    return Streams(*(Generator(PCG64(child)) for child in SeedSequence(seed).spawn(len(Streams._fields))))

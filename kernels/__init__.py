@@ -1,0 +1,1 @@
+"""GPU kernels, their CPU counterparts, and the profiler that prices them (they come with the real world)."""

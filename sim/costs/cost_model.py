@@ -1,0 +1,27 @@
+"""The contract of a cost model."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from schedulers.step import BatchShape
+
+
+class CostModel(Protocol):
+    """Prices a step from the shape of its batch alone.
+
+    Every cost model is built with the keywords `model: ModelShape`, `device: Device` and `tensor_parallel: int = 1`
+    besides its own; the price is that of the whole step, the engine's own time included where it is known.
+    """
+
+    def step_time(self, batch: BatchShape) -> float:
+        """Seconds that the step takes. The batch, which is not changed, computes at least one token."""
+        ...
+
+    def warnings(self) -> list[str]:
+        """What a reader of the results should know of the prices given so far, one sentence each; often nothing."""
+        ...
+
+    def describe(self) -> str:
+        """What prices the steps, and from which source, in one line for reports."""
+        ...

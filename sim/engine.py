@@ -1,0 +1,138 @@
+"""A simulated engine: a SimPy process that drives a scheduler and lets the cost of each step pass as simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+import simpy
+
+from schedulers import Request, RequestRecord, SchedulerContract, StepRecord
+from schedulers.invariants import StepChecker
+from sim.costs import CostModel
+from sim.tokens import TokenSource
+
+
+class SimEngine:
+    """One engine in a SimPy environment.
+
+    It makes the same three calls in the same order as the real EngineCore: drain arrivals, `schedule`, run the step
+    (here: wait for as long as the cost model says), `update_from_output`. While no request is unfinished it sleeps on an
+    event. A request that arrives during a step is seen by the next.
+
+    Args:
+        env: the environment whose clock it lives by; seconds.
+        scheduler: decides the steps; told nothing of being simulated.
+        cost: prices them.
+        tokens: samples; knows the true output lengths.
+        on_step: called with the record of every step, at its end.
+        on_finish: called with the record of every request that ended.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        scheduler: SchedulerContract,
+        cost: CostModel,
+        tokens: TokenSource,
+        on_step: Callable[[StepRecord], Any],
+        on_finish: Callable[[RequestRecord], Any],
+    ) -> None:
+        self.env = env
+        self.scheduler = scheduler
+        self._cost = cost
+        self._tokens = tokens
+        self._on_step = on_step
+        self._on_finish = on_finish
+        self._live: dict[str, Request] = {}
+        self._work = env.event()
+        self.process = env.process(self._run())
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests that arrived and have not ended."""
+        return len(self._live)
+
+    def submit(self, request: Request, num_output_tokens: int) -> None:
+        """A request arrives now; its output will have `num_output_tokens` tokens unless a limit cuts it.
+
+        Raises:
+            RequestRefused: it can never be served.
+        """
+        self.scheduler.add_request(request)
+        self._tokens.expect(request.request_id, num_output_tokens)
+        self._live[request.request_id] = request
+        if not self._work.triggered:
+            self._work.succeed()
+
+    def abort(self, request_id: str) -> None:
+        """A client cancels a request; nothing happens if it has ended."""
+        request = self.scheduler.abort_request(request_id, self.env.now)
+        if request is not None:
+            self._end(request)
+
+    def _run(self) -> Generator[simpy.Event, None, None]:
+        env, scheduler, cost, tokens = self.env, self.scheduler, self._cost, self._tokens
+        checker = StepChecker(scheduler)
+        while True:
+            if not self._live:
+                self._work = env.event()
+                yield self._work
+            start = env.now
+            output = scheduler.schedule(start)
+            checker.check(output, self._live.values())
+            shape = output.shape
+            num_running, num_waiting, kv_usage = scheduler.num_running, scheduler.num_waiting, scheduler.kv_cache.usage
+            yield env.timeout(cost.step_time(shape))
+            now = env.now
+            events = scheduler.update_from_output(output, tokens.sample(output), now)
+            self._on_step(
+                StepRecord(
+                    step=output.step,
+                    start_s=start,
+                    end_s=now,
+                    num_prefill_tokens=shape.num_prefill_tokens,
+                    num_decode_tokens=len(shape.decode_contexts),
+                    num_prefills=len(shape.prefills),
+                    num_running=num_running,
+                    num_waiting=num_waiting,
+                    kv_usage=kv_usage,
+                    num_preemptions=len(output.preempted_ids),
+                )
+            )
+            for request in events.finished:
+                self._end(request)
+
+    def _end(self, request: Request) -> None:
+        del self._live[request.request_id]
+        self._tokens.forget(request.request_id)
+        self._on_finish(RequestRecord.of(request))
+
+
+def arrive(engine: SimEngine, arrivals: Iterable[tuple[Request, int]]) -> Generator[simpy.Event, None, None]:
+    """A SimPy process that submits requests, each with its true output length, at their arrival times (ascending)."""
+    env = engine.env
+    for request, num_output_tokens in arrivals:
+        if request.arrival_time > env.now:
+            yield env.timeout(request.arrival_time - env.now)
+        engine.submit(request, num_output_tokens)
+
+
+def simulate(
+    arrivals: Iterable[tuple[Request, int]],
+    scheduler: SchedulerContract,
+    cost: CostModel,
+    on_step: Callable[[StepRecord], Any],
+    on_finish: Callable[[RequestRecord], Any],
+) -> SimEngine:
+    """Run one engine over an open-loop workload until every request has ended.
+
+    Raises:
+        RequestRefused: a request can never be served.
+        SchedulerError: the policy failed; the message names the step.
+    """
+    env = simpy.Environment()
+    engine = SimEngine(env, scheduler, cost, TokenSource(), on_step, on_finish)
+    env.process(arrive(engine, arrivals))
+    env.run()
+    return engine

@@ -1,0 +1,1 @@
+"""The name `platform`: every pitfall of sharing it with the standard library."""
