@@ -3,8 +3,8 @@
     python -m benchmarks.scheduler_step
     python -m benchmarks.scheduler_step --peer PYTHON SCRIPT MODEL
 
-Prompts of 256 tokens, outputs of 64, prefix caching on with real token ids (so blocks are hashed as they fill), a budget that
-never binds: the shapes of vLLM's scheduler under the script given with --peer, which must print lines such as
+Prompts of 256 tokens, outputs of 64, prefix caching on with real token ids (so blocks are hashed as they fill), and a
+budget that never binds: the shapes of vLLM's scheduler under the script given with --peer, which must print lines like
 `RESULT vllm 256 0 (2085.1, 50, 63)`, the first number being microseconds. Both run in turns, so that a machine that
 drifts drifts for both; medians over the turns are compared.
 """
@@ -39,7 +39,9 @@ def step_us(policy: type[Scheduler], num_decoding: int, num_waiting: int) -> flo
     for number in range(num_decoding + num_waiting):
         prompt = [number % 30_000 + position for position in range(PROMPT_TOKENS)]
         priority = number % 3 if policy is Priority else 0
-        request = Request(str(number), float(number), prompt, max_tokens=OUTPUT_TOKENS, ignore_eos=True, priority=priority)
+        request = Request(
+            str(number), float(number), prompt, max_tokens=OUTPUT_TOKENS, ignore_eos=True, priority=priority
+        )
         scheduler.add_request(request)
     times: list[float] = []
     while len(times) < NUM_STEPS:
@@ -62,14 +64,18 @@ def peer_us(command: list[str]) -> list[float]:
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     results = [line for line in printed.splitlines() if line.startswith("RESULT")]
     if len(results) != len(SHAPES):
-        raise SystemExit(f"{' '.join(command)} printed {len(results)} RESULT lines; {len(SHAPES)} were expected:\n{printed}")
+        raise SystemExit(
+            f"{' '.join(command)} printed {len(results)} RESULT lines; {len(SHAPES)} were expected:\n{printed}"
+        )
     return [float(ast.literal_eval(line[line.index("(") :])[0]) for line in results]
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--peer", nargs=3, metavar=("PYTHON", "SCRIPT", "MODEL"), help="measure vLLM's scheduler in turns with ours")
+    parser.add_argument(
+        "--peer", nargs=3, metavar=("PYTHON", "SCRIPT", "MODEL"), help="measure vLLM's scheduler in turns with ours"
+    )
     parser.add_argument("--turns", type=int, default=3)
     arguments = parser.parse_args()
     ours: list[list[float]] = []

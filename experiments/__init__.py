@@ -1,0 +1,1 @@
+"""Asks questions: workloads, runs, sweeps, metrics, reports."""

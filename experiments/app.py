@@ -1,4 +1,4 @@
-"""The application behind `python -m platform` and `twinserve`: from a command line to the experiment that answers it."""
+"""The application behind `python -m platform` and `twinserve`: from a command line to the experiment it asks for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.config import CONF
+from experiments.config import CONF, Composed
 from schedulers import InputError, TwinserveError
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # such as `python -m platform | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    finally:
+        sys.stdout.flush()
 
 
 def report(error: TwinserveError) -> int:
@@ -73,8 +75,8 @@ def run_hydra(arguments: list[str]) -> int:
         raise InputError(plain(error)) from error
     except TerminatedWorkerError as error:
         raise TwinserveError(
-            "a worker process of the sweep was killed (was memory short?); finished points are kept, and the same command "
-            "goes on from there"
+            "a worker process of the sweep was killed (was memory short?); finished points are kept, and the same "
+            "command goes on from there"
         ) from error
     return 0
 
@@ -88,11 +90,14 @@ def answer(config: DictConfig) -> None:
     from hydra.core.hydra_config import HydraConfig
 
     hydra = HydraConfig.get()
-    choices = {str(group): str(chosen) for group, chosen in hydra.runtime.choices.items()}
-    varied = [override.lstrip("+~").partition("=")[0] for override in hydra.overrides.task]
+    composed = Composed(
+        config,
+        choices={str(group): str(chosen) for group, chosen in hydra.runtime.choices.items()},
+        varied=[override.lstrip("+~").partition("=")[0] for override in hydra.overrides.task],
+    )
     module, _, function = config.ask.rpartition(".")
     try:
-        getattr(import_module(module), function)(config, choices, varied)
+        getattr(import_module(module), function)(composed)
     except TwinserveError as error:
         raise SystemExit(report(error)) from error
 
@@ -127,7 +132,9 @@ def check_choices(arguments: Sequence[str]) -> None:
         is_word = not equals and not argument.startswith(("-", "~")) and not arguments[position - 1].startswith("-")
         if is_word:
             groups = [group for group in GROUPS if argument in files_of(group)]
-            hint = f"did you mean {groups[0]}={argument}?" if groups else "arguments are key=value, such as experiment=run"
+            hint = (
+                f"did you mean {groups[0]}={argument}?" if groups else "arguments are key=value, such as experiment=run"
+            )
             raise InputError(f"{argument!r} is not understood: {hint}")
         if key in GROUPS:
             known = files_of(key)
@@ -163,7 +170,7 @@ def usage(groups: Sequence[str]) -> str:
         "  python -m platform experiment=sched_sweep scheduler._target_=my.module.Policy   a policy of your own",
         "  python -m platform experiment=plot path=results/sched_sweep     draw stored results again",
         "",
-        "  --cfg job   print the configuration that a command line composes        --help   everything there is to choose",
+        "  --cfg job   print the composed configuration        --help   everything there is to choose",
     ]
     for group in groups:
         lines += ["", f"{group}="]
@@ -175,7 +182,12 @@ def usage(groups: Sequence[str]) -> str:
 
 def plain(error: Exception) -> str:
     """An error of Hydra or OmegaConf in one line, without its advice on tracebacks."""
+    from hydra.errors import OverrideParseException
+
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith(("full_key", "object_type", "reference_type", "Set the environment"))]
-    cause = f" ({str(error.__cause__).splitlines()[0]})" if error.__cause__ and str(error.__cause__) else ""
-    return " ".join(kept) + cause
+    if isinstance(error, OverrideParseException):
+        return f"{error.override!r} cannot be read: {lines[0]}"
+    noise = ("full_key", "object_type", "reference_type", "Set the environment")
+    kept = " ".join(line for line in lines if not line.startswith(noise))
+    cause = str(error.__cause__).splitlines()[0] if error.__cause__ and str(error.__cause__) else ""
+    return f"{kept} ({cause})" if cause else kept

@@ -28,6 +28,21 @@ OTHER_KEYS = ("ask", "results", "path")
 
 
 @dataclass(frozen=True, slots=True)
+class Composed:
+    """What Hydra made of a command line, one job of it.
+
+    Attributes:
+        config: the composed config, without the node `hydra`.
+        choices: the file chosen in each group, such as {"scheduler": "fcfs"}.
+        varied: the keys given on the command line or swept, such as "workload.rate".
+    """
+
+    config: DictConfig
+    choices: dict[str, str]
+    varied: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """One run to be made: everything that decides its outcome.
 
@@ -61,20 +76,16 @@ class Point:
             scheduler: SchedulerContract = self.policy(self.limits, seed=self.seed, **self.policy_params)
         except TypeError as error:
             takes = [name for name in inspect.signature(self.policy).parameters if name not in ("limits", "seed")]
+            given = ", ".join(self.policy_params) or "no parameters"
             raise InputError(
-                f"scheduler: {self.policy.__name__} cannot be made with {', '.join(self.policy_params) or 'no parameters'}: {error}; "
-                f"besides the limits it takes {', '.join(takes) or 'no parameters'}"
+                f"scheduler: {self.policy.__name__} cannot be made with {given} ({error}); "
+                f"besides the limits it takes {', '.join(takes) or 'none'}"
             ) from error
         return scheduler
 
 
-def read_point(config: DictConfig, choices: dict[str, str], varied: list[str]) -> Point:
+def read_point(composed: Composed) -> Point:
     """The point that a composed config describes.
-
-    Args:
-        config: without the node `hydra`.
-        choices: the file chosen in each group, such as {"scheduler": "fcfs"}.
-        varied: the keys given on the command line or swept, such as "workload.rate".
 
     Raises:
         InputError: a key is unknown, missing or refused; the message names it.
@@ -82,15 +93,17 @@ def read_point(config: DictConfig, choices: dict[str, str], varied: list[str]) -
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    config, choices, varied = composed.config, composed.choices, composed.varied
     unknown = [str(key) for key in config if key not in POINT_KEYS + OTHER_KEYS]
     if unknown:
         raise InputError(f"unknown key {unknown[0]!r}; there are {', '.join(POINT_KEYS + OTHER_KEYS)}")
     try:
-        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         raise InputError(str(error).splitlines()[0]) from error
-    assert isinstance(plain, dict)
     decisive: dict[str, Any] = {key: plain[key] for key in POINT_KEYS}
+    if not isinstance(plain["results"], str) or not plain["results"]:
+        raise InputError(f"results={plain['results']}: it must be a folder to write to")
     missing = _missing(decisive)
     if missing:
         raise InputError(f"{missing} has no value yet; give one: {missing}=...")
@@ -111,7 +124,9 @@ def read_point(config: DictConfig, choices: dict[str, str], varied: list[str]) -
     )
     label = choices["scheduler"] if choices["scheduler"] != "custom" else policy.__name__
     tuned = {key.removeprefix("scheduler."): value for key, value in _leaves(decisive).items() if key in varied}
-    label += "".join(f" {key}={tuned[key]}" for key in sorted(scheduler | {"token_budget": 0, "max_num_seqs": 0}) if key in tuned)
+    label += "".join(
+        f" {key}={tuned[key]}" for key in sorted(scheduler | {"token_budget": 0, "max_num_seqs": 0}) if key in tuned
+    )
     axes = {"scheduler": label, "rate": decisive["workload"].get("rate"), "seed": decisive["seed"]}
     leaves = _leaves(decisive)
     for key in varied:
@@ -147,7 +162,9 @@ def make(node: DictConfig, name: str, **arguments: Any) -> Any:
     from hydra.utils import instantiate
 
     try:
-        construct = instantiate(node, _convert_="all", _partial_=True)  # arguments of Hydra's own would become plain dicts
+        construct = instantiate(
+            node, _convert_="all", _partial_=True
+        )  # arguments of Hydra's own would become plain dicts
         return construct(**arguments)
     except InstantiationException as error:
         if isinstance(error.__cause__, TwinserveError):
@@ -176,8 +193,12 @@ def find_class(target: str, key: str) -> type:
         raise InputError(f"{key}={target}: importing {module_name} raised {type(error).__name__}: {error}") from error
     found = getattr(module, name, None)
     if not inspect.isclass(found):
-        classes = [known for known, value in vars(module).items() if inspect.isclass(value) and not known.startswith("_")]
-        raise InputError(f"{key}={target}: {module_name} has no class {name!r}; it has {', '.join(sorted(classes)) or 'none'}")
+        classes = [
+            known for known, value in vars(module).items() if inspect.isclass(value) and not known.startswith("_")
+        ]
+        raise InputError(
+            f"{key}={target}: {module_name} has no class {name!r}; it has {', '.join(sorted(classes)) or 'none'}"
+        )
     return found
 
 
@@ -210,7 +231,7 @@ def _leaves(node: Any, path: str = "") -> dict[str, Any]:
 
 
 def _digest(decisive: dict[str, Any], policy: type, cost: CostModel) -> str:
-    """What a point's outcome depends on, in ten hex digits: its config, its prices, the code, and the files it names."""
+    """What a point's outcome depends on, in ten hex digits: its config, its prices, the code, the files it names."""
     hasher = hashlib.sha256(json.dumps([decisive, cost.describe()], sort_keys=True, default=str).encode())
     rooms = (ROOT / "schedulers", ROOT / "sim", ROOT / "experiments" / "workloads")
     sources = {file for room in rooms for file in room.rglob("*.py")}

@@ -99,7 +99,7 @@ def summarize(
     Throughput is what completed requests brought (their prompts and outputs) over the makespan. Goodput is the share
     of all requests that met their SLO, and how many such requests there were a second (DistServe, OSDI 2024).
     `batch_size` is how many requests a step computed, `step_tokens` how many tokens; `kv_usage`, `running` and
-    `waiting` are weighted by time.
+    `waiting` are weighted by time. `by_priority` is there when requests have more than one priority: see `by_priority`.
     """
     steps, requests = StepColumns.of(steps), RequestColumns.of(requests)
     completed, met = requests.completed, meets_slo(requests, slo)
@@ -112,7 +112,7 @@ def summarize(
     def rate(amount: float) -> float | None:
         return amount / makespan if makespan > 0 else None
 
-    return {
+    figures = {
         "requests": len(requests),
         "completed": int(completed.sum()),
         "aborted": requests.finish_reason.count("abort"),
@@ -143,6 +143,26 @@ def summarize(
         "preemptions": int(steps.num_preemptions.sum()),
         "prefix_cache_hit_share": _share(requests.num_cached_tokens[scheduled], requests.num_prompt_tokens[scheduled]),
     }
+    classes = by_priority(requests, slo)
+    return {**figures, "by_priority": classes} if len(classes) > 1 else figures
+
+
+def by_priority(requests: RequestColumns, slo: SLO | None) -> dict[str, dict[str, Any]]:
+    """What the requests of each priority saw, most urgent (lowest) first, in the shape of the summary of all.
+
+    The keys are priorities in decimal, since JSON has no others.
+    """
+    ttft, tpot, met = ttft_s(requests), tpot_s(requests), meets_slo(requests, slo)
+
+    def figures(chosen: Bools) -> dict[str, Any]:
+        return {
+            "requests": int(chosen.sum()),
+            "ttft_s": distribution(ttft[chosen]),
+            "tpot_s": distribution(tpot[chosen]),
+            "goodput": {"share": None if met is None else float(met[chosen].mean())},
+        }
+
+    return {str(priority): figures(requests.priority == priority) for priority in np.unique(requests.priority)}
 
 
 def histogram_edges(largest: int) -> Ints:

@@ -6,24 +6,21 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments import metrics, storage
-from experiments.config import Point, read_point
+from experiments.config import Composed, Point, read_point
 from experiments.workloads import WorkloadRequest, check_lengths
 from schedulers import InputError, Request, RequestRecord, StepRecord
 from sim.engine import simulate
 from sim.tokens import EOS
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
 PROGRESS_INTERVAL_S = 5.0
 
 
-def run(config: DictConfig, choices: dict[str, str], varied: list[str]) -> None:
+def run(composed: Composed) -> None:
     """`experiment=run`: make one run and say where it lies."""
-    point = read_point(config, choices, varied)
+    point = read_point(composed)
     print(ensure(point))
 
     from experiments.report import write_run_page
@@ -31,21 +28,21 @@ def run(config: DictConfig, choices: dict[str, str], varied: list[str]) -> None:
     print(f"results: {write_run_page(point.folder)}")
 
 
-def plot(config: DictConfig, choices: dict[str, str], varied: list[str]) -> None:
+def plot(composed: Composed) -> None:
     """`experiment=plot`: redraw a stored run or sweep."""
     from omegaconf import OmegaConf
 
-    if OmegaConf.is_missing(config, "path"):
+    if OmegaConf.is_missing(composed.config, "path"):
         raise InputError("path has no value yet; give the folder of a run or a sweep: path=FOLDER")
 
     from experiments.report import redraw
 
-    print(f"drawn again: {redraw(Path(config.path))}")
+    print(f"drawn again: {redraw(Path(composed.config.path))}")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The records of a run, and how many requests of its workload were left out because the model takes no such length."""
+    """The records of a run, and how many requests of its workload were left out as too long for the model."""
 
     steps: list[StepRecord]
     requests: list[RequestRecord]
@@ -60,7 +57,9 @@ def simulate_point(point: Point) -> Outcome:
     """
     drawn = point.workload.requests(point.seed)
     checked = check_lengths(drawn, point.limits.max_model_len, point.workload.too_long)
-    arrivals = [(to_request(request, point.limits.block_size), request.num_output_tokens) for request in checked.requests]
+    arrivals = [
+        (to_request(request, point.limits.block_size), request.num_output_tokens) for request in checked.requests
+    ]
     outcome = Outcome([], [], checked.num_dropped)
     progress = Progress(point.label, len(arrivals))
 

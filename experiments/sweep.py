@@ -1,8 +1,8 @@
 """A sweep: Hydra's multirun over points, what each of them leaves for the others, and one report at the end.
 
-A point's results lie in a folder named by its content, so that a sweep that was interrupted, or one that overlaps with an
-earlier one, computes only what is not there yet. Jobs may run in other processes or on other machines; all they share is the
-file system. Each leaves a note of its outcome in the sweep's folder:
+A point's results lie in a folder named by its content, so that a sweep that was interrupted, or that overlaps with an
+earlier one, computes only what is not there yet. Jobs may run in other processes or on other machines; all they share
+is the file system. Each leaves a note of its outcome in the sweep's folder:
 
     sweep.json        what was asked for, and how many points there are
     jobs/0007.json    the outcome of job 7: its folder, or why it failed
@@ -15,16 +15,21 @@ import json
 import shlex
 import shutil
 import sys
+import traceback
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.override_parser.types import Override, Transformer
 from hydra.experimental.callback import Callback
+from omegaconf import OmegaConf
 
 from experiments import run, storage
-from experiments.config import read_point
-from schedulers import TwinserveError
+from experiments.config import Composed, read_point
+from experiments.workloads import check_lengths
+from schedulers import InputError, TwinserveError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -49,7 +54,7 @@ class Outcome:
     error: str = ""
 
 
-def run_point(config: DictConfig, choices: dict[str, str], varied: list[str]) -> None:
+def run_point(composed: Composed) -> None:
     """`experiment=sched_sweep`, one job: make the point unless it is there, and note the outcome.
 
     A point that fails does not stop the others; the report says so, and the sweep exits with 1.
@@ -58,14 +63,14 @@ def run_point(config: DictConfig, choices: dict[str, str], varied: list[str]) ->
 
     hydra = HydraConfig.get()
     sweep, job = Path(hydra.sweep.dir), int(hydra.job.num)
-    outcome = Outcome(name=hydra.job.override_dirname)
+    outcome = Outcome(" ".join(override for override in hydra.overrides.task if not override.startswith("experiment=")))
     try:
-        point = read_point(config, choices, varied)
+        point = read_point(composed)
         outcome = Outcome(point.name, str(point.folder), point.axes)
         said = run.ensure(point)
     except TwinserveError as error:
         outcome = replace(outcome, error=str(error))
-        said = f"{outcome.name}: FAILED: {error}"
+        said = f"{outcome.name}: FAILED"
     note = json.dumps(asdict(outcome), indent=2) + "\n"
     storage.write_files(sweep, {f"{JOBS}/{job:04}.json": note.encode()})
     total = json.loads((sweep / SWEEP).read_text())["num_points"]
@@ -74,35 +79,51 @@ def run_point(config: DictConfig, choices: dict[str, str], varied: list[str]) ->
 
 
 class SweepCallback(Callback):
-    """Opens a sweep's folder before its jobs start, and writes the report when all have ended."""
+    """Opens a sweep's folder before its jobs start, and writes the report when all have ended.
+
+    Hydra turns exceptions of callbacks into warnings, so what goes wrong here leaves as SystemExit.
+    """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Forget the outcomes of an earlier sweep of this folder (never its points) and say what is about to happen."""
-        sweep = Path(config.hydra.sweep.dir)
-        shutil.rmtree(sweep / JOBS, ignore_errors=True)
-        num_points = count_points(config)
-        asked = {"num_points": num_points, "command": command(), "overrides": list(config.hydra.overrides.task)}
-        storage.write_files(sweep, {SWEEP: (json.dumps(asked, indent=2) + "\n").encode()})
-        print(f"sweep of {num_points} points; Ctrl-C keeps what is finished, the same command goes on from there", flush=True)
+        """Check what all points share, forget the outcomes of an earlier sweep of this folder, say what will happen."""
+        with _exit_on_error():
+            overrides = parse_overrides(config)
+            num_points = count_points(overrides)
+            point = read_point(Composed(shared_config(config, overrides), {"scheduler": "any"}, []))
+            check_lengths(point.workload.requests(point.seed), point.limits.max_model_len, point.workload.too_long)
+            sweep = Path(config.hydra.sweep.dir)
+            shutil.rmtree(sweep / JOBS, ignore_errors=True)
+            asked = {"num_points": num_points, "command": command()}
+            storage.write_files(sweep, {SWEEP: (json.dumps(asked, indent=2) + "\n").encode()})
+            print(f"sweep of {num_points} points, priced by {point.cost.describe()}")
+            print("Ctrl-C keeps what is finished; the same command goes on from there", flush=True)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Write the report.
-
-        Raises:
-            SystemExit: the report could not be written, or a point failed. (Hydra turns other exceptions of callbacks into
-                warnings.)
-        """
-        try:
+        """Write the report and say where it lies; fail if a point did."""
+        with _exit_on_error():
             page, failed = finish(Path(config.hydra.sweep.dir))
-        except TwinserveError as error:
-            print(f"error: {error}", file=sys.stderr)
-            raise SystemExit(1) from error
-        for outcome in failed:
-            print(f"failed: {outcome.name}: {outcome.error}", file=sys.stderr)
-        if page:
-            print(f"report: {page}")
-        if failed:
-            raise SystemExit(1)
+            if page:
+                print(f"report: {page}")
+            names_of: dict[str, list[str]] = {}
+            for outcome in failed:
+                names_of.setdefault(outcome.error, []).append(outcome.name)
+            for error, names in names_of.items():
+                others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+                print(f"error: {names[0]}{others}: {error}", file=sys.stderr)
+            if failed:
+                raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def _exit_on_error() -> Iterator[None]:
+    try:
+        yield
+    except TwinserveError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2 if isinstance(error, InputError) else 1) from error
+    except Exception as error:
+        traceback.print_exc()
+        raise SystemExit(1) from error
 
 
 def finish(sweep: Path) -> tuple[Path | None, list[Outcome]]:
@@ -139,14 +160,30 @@ def versions() -> dict[str, str]:
     return found
 
 
-def count_points(config: DictConfig) -> int:
-    """How many jobs Hydra's basic sweeper makes of a config's sweep parameters and command line."""
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+def parse_overrides(config: DictConfig) -> list[Override]:
+    """The sweep's parameters, those of its experiment file first, then the command line's."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     swept = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
-    overrides = OverridesParser.create().parse_overrides(swept + list(config.hydra.overrides.task))
+    return OverridesParser.create().parse_overrides(swept + list(config.hydra.overrides.task))
+
+
+def count_points(overrides: list[Override]) -> int:
+    """How many jobs Hydra's basic sweeper makes of them."""
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+
     return sum(map(len, BasicSweeper.split_arguments(overrides, None)))
+
+
+def shared_config(config: DictConfig, overrides: list[Override]) -> DictConfig:
+    """The config that all points share, with the first value of keys that have none of their own."""
+    shared = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    for override in overrides:
+        key = override.get_key_element().lstrip("+")
+        if override.is_sweep_override() and OmegaConf.select(shared, key) is None:
+            value = next(iter(override.sweep_iterator(transformer=Transformer.identity)))
+            OmegaConf.update(shared, key, value, force_add=True)
+    return shared
 
 
 def command() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import index
 from typing import TYPE_CHECKING
 
 from schedulers.errors import SchedulerError
@@ -27,6 +28,7 @@ class Batch:
         """Open step number `step`; made by `Scheduler.schedule`."""
         self._scheduler = scheduler
         self._limits = scheduler.limits
+        self._live = scheduler.live
         self._kv = scheduler.kv_cache
         self.step = step
         self.now = now
@@ -40,7 +42,7 @@ class Batch:
         self.preempted: list[Request] = []
         #: Those, and requests admitted and sent back within this step; none can come back before the next.
         self._barred: set[str] = set()
-        self._sampled_ids: dict[str, None] = {}
+        self._sampled_ids: list[str] = []
         self._decode_contexts: list[int] = []
         self._prefills: dict[str, tuple[int, int]] = {}
         self._new_block_ids: dict[str, list[int]] = {}
@@ -99,6 +101,11 @@ class Batch:
         Returns:
             Tokens scheduled; 0 if the request cannot run in this step.
         """
+        request_id = request.request_id
+        if self._live.get(request_id) is not request:
+            raise SchedulerError(
+                f"step {self.step}: {request!r} cannot be scheduled: it is no request of this scheduler"
+            )
         if request.status is not RUNNING:
             return self._schedule_waiting(request, max_tokens, whole)
         if request.in_step:
@@ -114,10 +121,9 @@ class Batch:
             return 0
         self.budget_left -= num_tokens
         request.in_step = self.step
-        request_id = request.request_id
         self.num_scheduled_tokens[request_id] = num_tokens
         if end == request.num_tokens:
-            self._sampled_ids[request_id] = None
+            self._sampled_ids.append(request_id)
             if num_tokens == 1 and end > request.num_prompt_tokens:
                 self._decode_contexts.append(computed)
                 return 1
@@ -130,8 +136,8 @@ class Batch:
         Its tokens are kept and computed again when it comes back (recomputation). Requests that share, in this very
         step, a prefix that it was about to compute, lose their place with it.
         """
-        if request.status is not RUNNING:
-            raise SchedulerError(f"step {self.step}: {request!r} cannot be preempted: it is not running")
+        if request.status is not RUNNING or self._live.get(request.request_id) is not request:
+            raise SchedulerError(f"step {self.step}: {request!r} cannot be preempted: it is not running here")
         if request.in_step == self.step:
             self._undo(request)
         request.in_step = 0
@@ -156,11 +162,16 @@ class Batch:
         """The composed step as the difference that workers need."""
         new, resumed = [], []
         for request, former in self._admitted.items():
+            self._kv.count_hit(request)
             num_cached = request.num_computed_tokens
             if former is WAITING:
                 new.append(
                     NewRequest(
-                        request.request_id, request.prompt_token_ids, request.sampling, request.block_ids.copy(), num_cached
+                        request.request_id,
+                        request.prompt_token_ids,
+                        request.sampling,
+                        request.block_ids.copy(),
+                        num_cached,
                     )
                 )
             else:
@@ -168,7 +179,7 @@ class Batch:
         return SchedulerOutput(
             step=self.step,
             num_scheduled_tokens=self.num_scheduled_tokens,
-            sampled_ids=list(self._sampled_ids),
+            sampled_ids=self._sampled_ids,
             new_requests=new,
             resumed_requests=resumed,
             new_block_ids=self._new_block_ids,
@@ -180,8 +191,6 @@ class Batch:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _schedule_waiting(self, request: Request, max_tokens: int | None, whole: bool) -> int:
-        if request not in self._scheduler.waiting:
-            raise SchedulerError(f"step {self.step}: {request!r} cannot be scheduled: it is neither running nor waiting")
         if self.budget_left < 1 or request.request_id in self._barred:
             return self._vain()
         for may_preempt in (True, False):
@@ -194,6 +203,7 @@ class Batch:
             missing = num_blocks + self._kv.num_free_among(prefix) - self._kv.num_free_blocks
             if missing <= 0 and self.slots_left > 0:
                 break
+            max_tokens = num_tokens  # room is made for these, though the budget may grow by what is undone
             # Whoever yields may be computing that very prefix, so look it up again.
             if not (may_preempt and self._make_room(request, missing, self.slots_left < 1, prefix)):
                 return self._vain()
@@ -215,13 +225,21 @@ class Batch:
         num_requests = len(self._scheduler.running) + len(self._scheduler.waiting)
         if self._vain_calls > 1000 + 10 * num_requests:
             raise SchedulerError(
-                f"step {self.step}: {type(self._scheduler).__name__} loops: {self._vain_calls} times it asked to schedule "
-                f"requests that cannot run in this step, of which there are {num_requests}"
+                f"step {self.step}: {type(self._scheduler).__name__} loops: {self._vain_calls} times it asked to "
+                f"schedule requests that cannot run in this step, of which there are {num_requests}"
             )
         return 0
 
     def _clip(self, num_tokens: int, max_tokens: int | None, whole: bool) -> int:
         """How many of `num_tokens` the step can take."""
+        if max_tokens is not None:
+            try:
+                max_tokens = index(max_tokens)
+            except TypeError:
+                raise SchedulerError(
+                    f"step {self.step}: {type(self._scheduler).__name__} asks for {max_tokens!r} tokens; "
+                    "it must be a whole number"
+                ) from None
         if whole and num_tokens > self.budget_left:
             return self.budget_left if num_tokens > self._limits.token_budget and self.is_empty else 0
         if max_tokens is not None and max_tokens < num_tokens:
@@ -242,7 +260,7 @@ class Batch:
         return True
 
     def _make_room(self, request: Request, num_blocks: int, slot: bool, kept: Sequence[int]) -> bool:
-        """Preempt as many as needed to free `num_blocks` blocks (besides those in `kept`) and a slot; none if it won't do."""
+        """Preempt as many as free `num_blocks` blocks (besides those in `kept`) and a slot; nobody if it won't do."""
         candidates = self.running
         victims: list[Request] = []
         owners_gone: Counter[int] = Counter(dict.fromkeys(kept, -1))
@@ -250,6 +268,9 @@ class Batch:
             victim = self._scheduler.victim(candidates, request) if candidates else None
             if victim is None or victim is request:
                 return False
+            if victim not in candidates:
+                policy = type(self._scheduler).__name__
+                raise SchedulerError(f"step {self.step}: {policy} chose {victim!r} as a victim, which is not running")
             candidates.remove(victim)
             victims.append(victim)
             for block_id in victim.block_ids:
@@ -272,6 +293,7 @@ class Batch:
         request_id = request.request_id
         self.budget_left += self.num_scheduled_tokens.pop(request_id)
         self._new_block_ids.pop(request_id, None)
-        self._sampled_ids.pop(request_id, None)
+        if request_id in self._sampled_ids:
+            self._sampled_ids.remove(request_id)
         if not self._prefills.pop(request_id, None):
             self._decode_contexts.remove(request.num_computed_tokens)

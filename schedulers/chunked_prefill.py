@@ -9,7 +9,7 @@ from schedulers.scheduler import Limits, Scheduler
 
 
 class ChunkedPrefill(Scheduler):
-    """Stall-free batching: every decode is in every step; what is left of the budget goes to prompts, first come first served.
+    """Stall-free batching: every decode is in every step; what the budget has left goes to prompts as they came.
 
     Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024; the default
     policy of vLLM V1. The whole composition is `Scheduler.compose`.

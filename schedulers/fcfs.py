@@ -12,8 +12,8 @@ class FCFS(Scheduler):
     """Requests join and leave the batch at every step; while a prompt can start, decodes wait.
 
     Iteration-level scheduling: Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative Models",
-    OSDI 2022. Steps of whole prompts alone, ahead of decodes: vLLM V0 (Kwon et al., SOSP 2023). A prompt longer than the
-    token budget of a step is computed in several steps, since it could never start otherwise.
+    OSDI 2022. Steps of whole prompts alone, ahead of decodes: vLLM V0 (Kwon et al., SOSP 2023). A prompt longer than
+    the token budget of a step is computed in several steps, since it could never start otherwise.
 
     Args:
         limits: what the engine can hold.

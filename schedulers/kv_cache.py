@@ -15,6 +15,7 @@ import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 from schedulers.errors import InputError, SchedulerError
 from schedulers.request import Request
@@ -98,15 +99,20 @@ class KVCache:
     # -- take and give back -------------------------------------------------------------------------------------------
 
     def admit(self, request: Request, prefix: Sequence[int]) -> None:
-        """Make `request` an owner of the blocks that `find_prefix` found, and count the hit."""
+        """Make `request` an owner of the blocks that `find_prefix` found."""
         for block_id in prefix:
             if not self._num_owners[block_id]:
                 del self._cached[block_id]
             self._num_owners[block_id] += 1
         request.block_ids = list(prefix)
         request.num_registered_blocks = len(prefix)
-        num_hit = len(prefix) * self.block_size
-        request.block_capacity = request.num_computed_tokens = num_hit
+        request.block_capacity = request.num_computed_tokens = len(prefix) * self.block_size
+
+    def count_hit(self, request: Request) -> None:
+        """Count what a request just admitted, and not sent back within the step, looked up and found."""
+        if not self.prefix_caching or request.prompt_logprobs:
+            return
+        num_hit = request.num_computed_tokens
         if request.num_preemptions:
             self.num_rehit_tokens += num_hit
             request.num_recached_tokens += num_hit
@@ -164,7 +170,9 @@ class KVCache:
         """
         num_owned = self.num_blocks - self.num_free_blocks
         if num_owned:
-            raise InputError(f"the prefix cache cannot be reset while requests own {num_owned} blocks; finish or abort them first")
+            raise InputError(
+                f"the prefix cache cannot be reset while requests own {num_owned} blocks; finish or abort them first"
+            )
         self.forget(list(self._cached))
         self._blank.extend(self._cached)
         self._cached.clear()
@@ -178,7 +186,9 @@ class KVCache:
         num_owners = [0] * self.num_blocks
         for request in requests:
             if request.block_capacity != len(request.block_ids) * self.block_size:
-                raise SchedulerError(f"{request!r}: block capacity {request.block_capacity} with {len(request.block_ids)} blocks")
+                raise SchedulerError(
+                    f"{request!r}: block capacity {request.block_capacity} with {len(request.block_ids)} blocks"
+                )
             if len(set(request.block_ids)) != len(request.block_ids):
                 raise SchedulerError(f"{request!r} has a block twice in its table: {request.block_ids}")
             for block_id in request.block_ids:
@@ -189,9 +199,13 @@ class KVCache:
         is_free = set(free)
         for block_id, owners in enumerate(num_owners):
             if owners != self._num_owners[block_id]:
-                raise SchedulerError(f"block {block_id} is in {owners} block tables but counts {self._num_owners[block_id]} owners")
+                raise SchedulerError(
+                    f"block {block_id} is in {owners} block tables but counts {self._num_owners[block_id]} owners"
+                )
             if (owners == 0) != (block_id in is_free):
-                raise SchedulerError(f"block {block_id} has {owners} owners and is {'' if block_id in is_free else 'not '}free")
+                raise SchedulerError(
+                    f"block {block_id} has {owners} owners and is {'' if block_id in is_free else 'not '}free"
+                )
         named = {block_id: name for name, block_id in self._block_of.items()}
         named.update((block_id, name) for name, twins in self._twins.items() for block_id in twins)
         for block_id, name in enumerate(self._hash_of):
@@ -203,15 +217,14 @@ class KVCache:
     # -- names of blocks ----------------------------------------------------------------------------------------------
 
     def _extend_hashes(self, request: Request) -> bool:
-        """Name the next full block of `request`; False when it has no further known content."""
+        """Name further full blocks of `request`; False when no more of its content is known."""
         prompt, size = request.prompt_token_ids, self.block_size
         hashes = request.block_hashes
         if prompt is None:
-            if len(hashes) == len(request.prompt_block_hashes):
-                return False
-            name = request.prompt_block_hashes[len(hashes)]
-            hashes.append((request.cache_salt, name) if request.cache_salt else name)
-            return True
+            names, salt = request.prompt_block_hashes[: request.num_prompt_tokens // size], request.cache_salt
+            known = len(hashes)
+            hashes.extend([(salt, name) for name in names[known:]] if salt else names[known:])
+            return len(hashes) > known
         start = len(hashes) * size
         end = start + size
         if end > request.num_tokens:
@@ -220,8 +233,7 @@ class KVCache:
         tokens = list(prompt[start:end])
         if end > num_prompt:
             tokens += request.output_token_ids[max(start - num_prompt, 0) : end - num_prompt]
-        parent = hashes[-1] if hashes else hashlib.sha256(request.cache_salt.encode()).digest()
-        assert isinstance(parent, bytes)
+        parent: Any = hashes[-1] if hashes else hashlib.sha256(request.cache_salt.encode()).digest()
         hashes.append(hashlib.sha256(parent + array("q", tokens).tobytes()).digest())
         return True
 

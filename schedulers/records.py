@@ -13,7 +13,7 @@ class StepRecord(NamedTuple):
     step: int
     start_s: float
     end_s: float
-    #: Tokens of prompts (and of recomputation after preemptions), and tokens of decodes; their sum is the step's tokens.
+    #: Tokens of prompts (and of recomputation after preemptions), and of decodes; their sum is the step's tokens.
     num_prefill_tokens: int
     num_decode_tokens: int
     #: Requests that computed a part of their prompt in this step.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from schedulers.errors import RequestRefused
+from schedulers.errors import InputError, RequestRefused
 
 
 class Status(Enum):
@@ -33,6 +33,12 @@ class SLO:
 
     ttft_s: float | None = None
     tpot_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("ttft_s", "tpot_s"):
+            target = getattr(self, name)
+            if target is not None and not (isinstance(target, int | float) and target > 0):
+                raise InputError(f"slo.{name}={target!r}: it must be a number of seconds above 0, or null for none")
 
 
 class Request:
@@ -131,7 +137,8 @@ class Request:
         if prompt_token_ids is not None:
             if num_prompt_tokens not in (None, len(prompt_token_ids)):
                 raise RequestRefused(
-                    f"request {request_id!r}: num_prompt_tokens={num_prompt_tokens} but {len(prompt_token_ids)} prompt tokens"
+                    f"request {request_id!r}: num_prompt_tokens={num_prompt_tokens}, "
+                    f"but the prompt has {len(prompt_token_ids)}"
                 )
             num_prompt_tokens = len(prompt_token_ids)
         if not num_prompt_tokens or num_prompt_tokens < 0:
@@ -139,7 +146,9 @@ class Request:
         if max_tokens is not None and max_tokens < 1:
             raise RequestRefused(f"request {request_id!r}: max_tokens={max_tokens}; it must be at least 1")
         if min_tokens < 0 or (max_tokens is not None and min_tokens > max_tokens):
-            raise RequestRefused(f"request {request_id!r}: min_tokens={min_tokens}; it must be between 0 and max_tokens")
+            raise RequestRefused(
+                f"request {request_id!r}: min_tokens={min_tokens}; it must be between 0 and max_tokens"
+            )
 
         self.request_id = request_id
         self.arrival_time = arrival_time

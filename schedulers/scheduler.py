@@ -13,13 +13,12 @@ write `compose`; `SchedulerContract` is for those that share nothing.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from schedulers.batch import Batch
-from schedulers.errors import InputError, RequestRefused, SchedulerError
+from schedulers.errors import InputError, RequestRefused, SchedulerError, blaming
 from schedulers.kv_cache import KVCache
 from schedulers.request import FinishReason, Request, Status
 from schedulers.step import SchedulerOutput, StepEvents, StepResult
@@ -49,8 +48,10 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("token_budget", "max_num_seqs", "num_blocks", "block_size", "max_model_len"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"{name}={value!r}: it must be a whole number of at least 1")
+        if not isinstance(self.prefix_caching, bool):
+            raise InputError(f"prefix_caching={self.prefix_caching!r}: it must be true or false")
 
     @property
     def max_request_tokens(self) -> int:
@@ -104,7 +105,8 @@ class Scheduler:
         self.running: list[Request] = []
         #: Requests that do not, in the policy's order.
         self.waiting = WaitingQueue(self.order)
-        self._requests: dict[str, Request] = {}
+        #: All requests that have not ended, by id.
+        self.live: dict[str, Request] = {}
         self._arrival_numbers: dict[str, int] = {}
         self._num_arrivals = 0
         self._finished_ids: list[str] = []
@@ -170,7 +172,7 @@ class Scheduler:
             RequestRefused: its id is live, it was used before, or it can never fit; nothing is changed.
         """
         request_id, limit = request.request_id, self.limits.max_request_tokens
-        if request_id in self._requests:
+        if request_id in self.live:
             raise RequestRefused(f"request {request_id!r} is already being served; ids of live requests must differ")
         if request.status is not Status.WAITING or request.num_computed_tokens:
             raise RequestRefused(f"{request!r} was served before; make a new Request")
@@ -178,20 +180,19 @@ class Scheduler:
         if num_prompt + num_wanted > limit:
             whose = "the model's limit" if limit == self.limits.max_model_len else "the whole KV cache"
             raise RequestRefused(
-                f"request {request_id!r}: {num_prompt} prompt tokens + {num_wanted} output tokens exceed {whose} of {limit} tokens"
+                f"request {request_id!r}: {num_prompt} prompt tokens and {num_wanted} output tokens exceed "
+                f"{whose} of {limit} tokens"
             )
         request.token_limit = limit if request.max_tokens is None else num_prompt + request.max_tokens
-        self._requests[request_id] = request
+        with blaming(self, self._step):
+            self.waiting.add(request, self._num_arrivals, request.arrival_time)
+        self.live[request_id] = request
         self._arrival_numbers[request_id] = self._num_arrivals
         self._num_arrivals += 1
-        try:
-            self.enqueue(request, request.arrival_time)
-        except Exception as error:
-            raise self._blame(error) from error
 
     def abort_request(self, request_id: str, now: float) -> Request | None:
         """Cancel a live request, wherever it is, and free everything it owns; None if there is none of that id."""
-        request = self._requests.get(request_id)
+        request = self.live.get(request_id)
         if request is None:
             return None
         if request.status is Status.RUNNING:
@@ -209,14 +210,10 @@ class Scheduler:
         """
         self._step += 1
         batch = Batch(self, self._step, now)
-        try:
+        with blaming(self, self._step):
             if self.order_changes:
                 self.waiting.resort(now)
             self.compose(batch, now)
-        except SchedulerError:
-            raise
-        except Exception as error:
-            raise self._blame(error) from error
         finished_ids, self._finished_ids = self._finished_ids, []
         return batch.output(finished_ids)
 
@@ -229,36 +226,39 @@ class Scheduler:
             SchedulerError: the world sampled nothing for a request that was to sample.
         """
         step = output.step
-        requests = self._requests
+        requests = self.live
         sampled = result.sampled_token_ids
         accepted = sampled
         finished: list[Request] = []
-        for request_id, num_tokens in output.num_scheduled_tokens.items():
+        for request_id, num_scheduled in output.num_scheduled_tokens.items():
             request = requests.get(request_id)
             if request is None or request.in_step != step:
                 accepted = {other: tokens for other, tokens in accepted.items() if other != request_id}
                 continue
             request.in_step = 0
-            request.num_computed_tokens += num_tokens
-            if request.num_computed_tokens < request.num_tokens:
+            num_computed = request.num_computed_tokens = request.num_computed_tokens + num_scheduled
+            num_known = request.num_tokens
+            if num_computed < num_known:
                 continue
             new_tokens = sampled.get(request_id)
             if not new_tokens:
                 raise SchedulerError(f"step {step}: no token was sampled for request {request_id!r}")
-            for position, token in enumerate(new_tokens, 1):
+            num_tokens = num_known
+            for token in new_tokens:
                 request.output_token_ids.append(token)
                 request.token_times.append(now)
-                request.num_tokens += 1
-                if token in request.stop_ids and request.num_tokens - request.num_prompt_tokens >= request.min_tokens:
+                num_tokens += 1
+                request.num_tokens = num_tokens
+                if token in request.stop_ids and request.num_output_tokens >= request.min_tokens:
                     request.stop_token = token
                     self._finish(request, FinishReason.STOP, now)
-                elif request.num_tokens >= request.token_limit:
+                elif num_tokens >= request.token_limit:
                     self._finish(request, FinishReason.LENGTH, now)
                 else:
                     continue
                 finished.append(request)
-                if position < len(new_tokens):
-                    accepted = {**accepted, request_id: new_tokens[:position]}
+                if num_tokens - num_known < len(new_tokens):
+                    accepted = {**accepted, request_id: new_tokens[: num_tokens - num_known]}
                 break
         if finished:
             self.running = [request for request in self.running if request.status is Status.RUNNING]
@@ -270,20 +270,12 @@ class Scheduler:
         """Put a request into the waiting queue; equal keys keep the order of first arrival."""
         self.waiting.add(request, self._arrival_numbers[request.request_id], now)
 
-    def _blame(self, error: Exception) -> SchedulerError:
-        """A policy's own exception as one message that says where it was raised."""
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        return SchedulerError(
-            f"step {self._step}: {type(self).__name__} raised {type(error).__name__}: {error} "
-            f"({where.filename}, line {where.lineno})"
-        )
-
     def _finish(self, request: Request, reason: FinishReason, now: float) -> None:
         self.kv_cache.free(request)
         request.status = Status.FINISHED
         request.finish_reason = reason
         request.finish_time = now
         request.in_step = 0
-        del self._requests[request.request_id], self._arrival_numbers[request.request_id]
+        del self.live[request.request_id], self._arrival_numbers[request.request_id]
         if request.first_scheduled_time is not None:
             self._finished_ids.append(request.request_id)

@@ -46,8 +46,8 @@ class WaitingQueue:
     def add(self, request: Request, arrival_number: int, now: float) -> None:
         """Enqueue `request`; `arrival_number` breaks ties."""
         entry = (self._key(request, now), arrival_number, request)
-        self._entry_of[request.request_id] = entry
         self._entries.add(entry)
+        self._entry_of[request.request_id] = entry
 
     def remove(self, request: Request) -> None:
         """Take `request` out."""

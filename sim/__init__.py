@@ -1,0 +1,1 @@
+"""The SimPy world: clock, simulated engine, cost models."""

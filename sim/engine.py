@@ -6,19 +6,33 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import simpy
+from simpy.events import NORMAL, EventPriority
 
 from schedulers import Request, RequestRecord, SchedulerContract, StepRecord
+from schedulers.errors import blaming
 from schedulers.invariants import StepChecker
 from sim.costs import CostModel
-from sim.tokens import TokenSource
+from sim.tokens import TokenSource, check_length
+
+
+class Late(simpy.Event):
+    """Happens after a delay, after everything else of that instant: whoever arrives or leaves then does so first."""
+
+    PRIORITY = EventPriority(NORMAL + 1)
+
+    def __init__(self, env: simpy.Environment, delay_s: float) -> None:
+        super().__init__(env)
+        self._ok = True
+        self._value = None
+        env.schedule(self, self.PRIORITY, delay_s)
 
 
 class SimEngine:
     """One engine in a SimPy environment.
 
     It makes the same three calls in the same order as the real EngineCore: drain arrivals, `schedule`, run the step
-    (here: wait for as long as the cost model says), `update_from_output`. While no request is unfinished it sleeps on an
-    event. A request that arrives during a step is seen by the next.
+    (here: wait for as long as the cost model says), `update_from_output`. While no request is unfinished it sleeps on
+    an event. A request that arrives during a step, or in the instant it ends, is seen by the next.
 
     Args:
         env: the environment whose clock it lives by; seconds.
@@ -59,6 +73,7 @@ class SimEngine:
         Raises:
             RequestRefused: it can never be served.
         """
+        check_length(request.request_id, num_output_tokens)
         self.scheduler.add_request(request)
         self._tokens.expect(request.request_id, num_output_tokens)
         self._live[request.request_id] = request
@@ -74,21 +89,27 @@ class SimEngine:
     def _run(self) -> Generator[simpy.Event, None, None]:
         env, scheduler, cost, tokens = self.env, self.scheduler, self._cost, self._tokens
         checker = StepChecker(scheduler)
+        step = 0
         while True:
-            if not self._live:
+            while not self._live:
                 self._work = env.event()
                 yield self._work
+                yield Late(env, 0.0)
             start = env.now
-            output = scheduler.schedule(start)
-            checker.check(output, self._live.values())
+            with blaming(scheduler, step + 1):
+                output = scheduler.schedule(start)
+            step = output.step
+            checker.check(output, self._live)
+            result = tokens.sample(output)
             shape = output.shape
             num_running, num_waiting, kv_usage = scheduler.num_running, scheduler.num_waiting, scheduler.kv_cache.usage
-            yield env.timeout(cost.step_time(shape))
+            yield Late(env, cost.step_time(shape))
             now = env.now
-            events = scheduler.update_from_output(output, tokens.sample(output), now)
+            with blaming(scheduler, step):
+                events = scheduler.update_from_output(output, result, now)
             self._on_step(
                 StepRecord(
-                    step=output.step,
+                    step=step,
                     start_s=start,
                     end_s=now,
                     num_prefill_tokens=shape.num_prefill_tokens,

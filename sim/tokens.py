@@ -10,11 +10,21 @@ TOKEN, EOS = 1, 0
 _TOKEN, _LAST = (TOKEN,), (EOS,)
 
 
+def check_length(request_id: str, num_output_tokens: int) -> None:
+    """Refuse an output without tokens.
+
+    Raises:
+        InputError: naming the request.
+    """
+    if num_output_tokens < 1:
+        raise InputError(f"request {request_id!r}: an output of {num_output_tokens} tokens; it must have at least 1")
+
+
 class TokenSource:
     """Samples a token for each request that is due one; the last of its true length is EOS.
 
-    Requests must name `EOS` as their `eos_token_id`. The scheduler learns a length only when EOS arrives, as it does from
-    a real model.
+    Requests must name `EOS` as their `eos_token_id`. The scheduler learns a length only when EOS arrives, as it does
+    from a real model.
     """
 
     def __init__(self) -> None:
@@ -23,8 +33,7 @@ class TokenSource:
 
     def expect(self, request_id: str, num_output_tokens: int) -> None:
         """Say how many tokens (EOS included) the output of `request_id` has."""
-        if num_output_tokens < 1:
-            raise InputError(f"request {request_id!r}: an output of {num_output_tokens} tokens; it must have at least 1")
+        check_length(request_id, num_output_tokens)
         self._num_left[request_id] = num_output_tokens
 
     def forget(self, request_id: str) -> None:

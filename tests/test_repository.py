@@ -82,3 +82,17 @@ def test_every_dependency_that_make_installs_is_locked_to_one_version() -> None:
     locked = [Requirement(line) for line in lines if line[:1] not in ("", "#", " ")]
     assert all(str(requirement.specifier).startswith("==") for requirement in locked)
     assert {canonicalize_name(name) for name in needed} <= {canonicalize_name(pin.name) for pin in locked}
+
+
+def test_the_scheduler_in_the_readme_is_the_example_that_runs() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = (ROOT / "examples" / "shortest_prompt.py").read_text(encoding="utf-8")
+    assert f"```python\n{example}```" in readme
+
+
+def test_the_example_policy_runs_by_its_import_path(tmp_path: Path) -> None:
+    target = "scheduler._target_=examples.shortest_prompt.ShortestPrompt"
+    command = [sys.executable, "-m", "platform", target, "workload.num_requests=20", "cost=roofline"]
+    done = subprocess.run([*command, f"results={tmp_path}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "ShortestPrompt" in done.stdout

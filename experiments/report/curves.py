@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from experiments.report.axes import explodes, limits, rate_axis, scale, target_line
+from experiments.report.axes import explodes, rate_axis, scale, target_line
 from experiments.report.charts import Chart, Panel
-from experiments.report.study import GOOD_SHARE, Study, rate_text
+from experiments.report.overlaps import reveal
+from experiments.report.study import GOOD_SHARE, Estimate, Study, rate_text
 from experiments.report.style import MUTED, Look
 from experiments.report.verdict import slo_text
 
@@ -24,8 +25,9 @@ class Curve:
     path: Sequence[str]
     label: str
     factor: float = 1.0
-    #: The axis shows these values; by default the means of this figure.
+    #: The axis shows these values and intervals up to `most`; by default the means, and 1.4 times the largest of them.
     shown: Sequence[float] = ()
+    most: float | None = None
     log: bool = False
     target: float | None = None
     target_text: str = "SLO"
@@ -44,22 +46,31 @@ class Curve:
         found = (self.study.estimate(series, rate, *self.path) for series, rate in pairs)
         return [estimate.mean * self.factor for estimate in found if estimate is not None]
 
+    def _shown(self) -> list[float]:
+        """What the axis must show: every mean, and of the intervals as much as leaves the means readable."""
+        means = list(self.shown or self.means())
+        pairs = ((series, rate) for series in self.study.series for rate in self.study.rates)
+        found = (self.study.estimate(series, rate, *self.path) for series, rate in pairs)
+        ends = [(e.mean + (e.half_width or 0.0)) * self.factor for e in found if e is not None]
+        most = self.most or 1.4 * max(means, default=0.0)
+        return means + [min(end, most) for end in ends]
+
     def _draw_lines(self, rates: Sequence[float], axes: Axes) -> None:
-        shown = self.shown or self.means()
-        floor = limits(shown, log=self.log)[0] / 100  # a logarithmic scale has no place for zero
+        lines = []
+        alpha = min(0.13, 0.6 / len(self.study.series))
         for series in self.study.series:
             found = [(rate, e) for rate in rates if (e := self.study.estimate(series, rate, *self.path)) is not None]
             xs = [rate for rate, _ in found]
             means = [estimate.mean * self.factor for _, estimate in found]
-            halves = [(estimate.half_width or 0.0) * self.factor for _, estimate in found]
             look = series.look
-            axes.plot(xs, means, color=look.color, marker=look.marker, linestyle=look.dash)
-            if any(halves):
-                lower = [max(mean - half, floor) for mean, half in zip(means, halves, strict=True)]
-                upper = [mean + half for mean, half in zip(means, halves, strict=True)]
-                axes.fill_between(xs, lower, upper, color=look.color, alpha=0.13, linewidth=0)
-        scale(axes, "y", shown, log=self.log)
+            (line,) = axes.plot(xs, means, color=look.color, marker=look.marker, linestyle=look.dash)
+            lines.append((look, line))
+            if any(estimate.half_width for _, estimate in found):
+                lower, upper = zip(*(self._interval(estimate) for _, estimate in found), strict=True)
+                axes.fill_between(xs, lower, upper, color=look.color, alpha=alpha, linewidth=0)
+        scale(axes, "y", self._shown(), log=self.log)
         rate_axis(axes, rates)
+        reveal(axes, lines)
         axes.set_ylabel(self.label)
         target_line(axes, "y", self.target, self.target_text)
 
@@ -71,15 +82,26 @@ class Curve:
                 place = axes.get_yaxis_transform()
                 axes.text(0.02, row, "none", transform=place, va="center", color=MUTED[0], fontsize=9)
                 continue
-            half = None if estimate.half_width is None else estimate.half_width * self.factor
             look = series.look
             mean = estimate.mean * self.factor
-            axes.errorbar(mean, row, xerr=half, color=look.color, marker=look.marker, markersize=8, capsize=4)
-        scale(axes, "x", self.shown or self.means(), log=self.log)
-        axes.set_yticks(range(len(rows)), [series.label.replace(", ", ",\n") for series in rows])
+            lower, upper = self._interval(estimate)
+            whiskers = [[mean - lower], [upper - mean]] if estimate.half_width is not None else None
+            axes.errorbar(mean, row, xerr=whiskers, color=look.color, marker=look.marker, markersize=8, capsize=4)
+        scale(axes, "x", self._shown(), log=self.log)
+        axes.set_yticks(range(len(rows)), [series.label.replace(" ", "\n") for series in rows])
         axes.set_ylim(-0.6, len(rows) - 0.4)
         axes.set_xlabel(self.label)
         target_line(axes, "x", self.target, self.target_text)
+
+    def _interval(self, estimate: Estimate) -> tuple[float, float]:
+        """The ends of what is drawn of a confidence interval.
+
+        On a logarithmic scale, which has no place for zero and would blow up what comes near it, nothing is drawn below
+        the lowest seed.
+        """
+        half = estimate.half_width or 0.0
+        lower = max(estimate.mean - half, estimate.smallest) if self.log else estimate.mean - half
+        return lower * self.factor, (estimate.mean + half) * self.factor
 
 
 def latency_chart(study: Study) -> Chart:
@@ -91,16 +113,25 @@ def latency_chart(study: Study) -> Chart:
         target = study.slo_target(metric)
         for key, statistic in statistics.items():
             label = f"{name} {statistic} ({unit})"
-            curve = Curve(study, (metric, key), label, factor, shown, explodes(shown), target and target * factor)
+            goal = target and target * factor
+            curve = Curve(study, (metric, key), label, factor, shown, log=explodes(shown), target=goal)
             panels.append(Panel(f"{name}, {statistic}", curve.draw))
+    turning = (
+        "Where a line turns sharply upwards, the scheduler no longer keeps up: its queue grows while requests come. "
+    )
+    apart = "Lines that lie on each other are dashed in turn, with hollow markers. "
+    intervals = (
+        " They are Student's t, wide where seeds are few; on a logarithmic scale, cut off below the lowest seed."
+    )
+    caption = "TTFT is the time to the first token, TPOT the time per output token after it; lower is better. "
+    if len(study.rates) > 1:
+        caption += turning + (apart if len(study.series) > 1 else "")
     return Chart(
         "latency",
-        f"Latency {_against(study)}",
-        "TTFT is the time to the first token, TPOT the time per output token after it; lower is better. Where a line "
-        "turns sharply upwards, the scheduler no longer keeps up and its queue grows for as long as requests come. "
-        + _interval_text(study),
+        f"Latency {against(study)}",
+        f"{caption}{interval_text(study)}{intervals if study.num_seeds > 1 else ''}",
         panels,
-        _legend(study),
+        series_legend(study),
     )
 
 
@@ -108,15 +139,24 @@ def goodput_chart(study: Study) -> Chart:
     """The share of requests that met their SLO, and how many a second did."""
     target = 100 * GOOD_SHARE
     # 95 makes the axis end just above 100 %.
-    share = Curve(study, ("goodput", "share"), "requests within SLO (%)", 100.0, [95.0], False, target, f"{target:g} %")
+    share = Curve(
+        study,
+        ("goodput", "share"),
+        "requests within SLO (%)",
+        100.0,
+        [0.0, 95.0],
+        95.0,
+        target=target,
+        target_text=f"{target:g} %",
+    )
     amount = Curve(study, ("goodput", "requests_per_s"), "goodput (requests/s)")
     return Chart(
         "goodput",
-        f"Goodput {_against(study)}",
+        f"Goodput {against(study)}",
         f"A request is good when it met {slo_text(study) or 'every target it has'}; higher is better. The dashed "
-        f"line at {target:g} % marks what this report calls sustained. {_interval_text(study)}",
+        f"line at {target:g} % marks what this report calls sustained. {interval_text(study)}",
         [Panel("Share of requests that met their SLO", share.draw), Panel("Good requests per second", amount.draw)],
-        _legend(study),
+        series_legend(study),
         columns=2,
     )
 
@@ -127,25 +167,28 @@ def throughput_chart(study: Study) -> Chart:
     tokens = Curve(study, ("throughput", "output_tokens_per_s"), "output (tokens/s)")
     return Chart(
         "throughput",
-        f"Throughput {_against(study)}",
-        "Over the whole run, from the first arrival until the last request has drained. A line that flattens is at its "
-        f"capacity. {_interval_text(study)}",
+        f"Throughput {against(study)}",
+        "Over the whole run, from the first arrival until the last request has drained. "
+        f"{'A line that flattens is at its capacity. ' if len(study.rates) > 1 else ''}{interval_text(study)}",
         [Panel("Completed requests", requests.draw), Panel("Output tokens", tokens.draw)],
-        _legend(study),
+        series_legend(study),
         columns=2,
     )
 
 
-def _legend(study: Study) -> dict[str, Look]:
+def series_legend(study: Study) -> dict[str, Look]:
+    """All series of the study."""
     return {series.label: series.look for series in study.series}
 
 
-def _against(study: Study) -> str:
+def against(study: Study) -> str:
+    """What follows "Latency" in a title."""
     return "against rate" if len(study.rates) > 1 else f"at {rate_text(study.rates[0])}"
 
 
-def _interval_text(study: Study) -> str:
+def interval_text(study: Study) -> str:
+    """What a caption says of the uncertainty that is drawn."""
     if study.num_seeds == 1:
         return "One seed: no confidence intervals."
     shown = "Bands" if len(study.rates) > 1 else "Whiskers"
-    return f"{shown}: 95 % confidence intervals over {study.num_seeds} seeds (Student's t), wide where seeds are few."
+    return f"{shown}: 95 % confidence intervals over {study.num_seeds} seeds."

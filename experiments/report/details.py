@@ -12,6 +12,7 @@ from experiments.columns import Ints
 from experiments.metrics import histogram_edges, token_histogram
 from experiments.report.axes import explodes, scale, target_line
 from experiments.report.charts import Chart, Panel
+from experiments.report.overlaps import reveal
 from experiments.report.samples import Sample, Samples, quantiles
 from experiments.report.study import Series, Study, rate_text
 from experiments.report.style import MUTED, Look
@@ -39,7 +40,8 @@ def cdf_chart(drawn: Drawn, study: Study, where: str) -> Chart:
         "latency_cdf",
         f"Distribution of latency{where}",
         "At height 90 %, a line shows the latency that nine requests in ten did not exceed; further left is better. "
-        "ITL is every single gap between two tokens, so stalls that TPOT averages away show in its tail. Seeds pooled.",
+        "ITL is every single gap between two tokens, so stalls that TPOT averages away show in its tail. "
+        f"{_pooled(study)}",
         panels,
         _legend(drawn),
     )
@@ -59,28 +61,34 @@ def cdf_by_rate_chart(samples: Samples, study: Study, index: int) -> Chart:
     return Chart(f"{attribute[:4]}_cdf_by_rate", f"{name} at every rate", caption, panels, legend, folded=True)
 
 
-def histogram_chart(drawn: Drawn, where: str) -> Chart:
+def histogram_chart(drawn: Drawn, study: Study, where: str) -> Chart:
     """How many tokens steps computed, of prompts and of decodes."""
     panels = []
     for label, (series, sample) in drawn.items():
         for kind, tokens in (("prefill", sample.prefill_tokens), ("decode", sample.decode_tokens)):
             largest = max(int(getattr(other, f"{kind}_tokens").max(initial=0)) for _, other in drawn.values())
-            panels.append(Panel(f"{label}: {kind} tokens", partial(_draw_histogram, series, tokens, kind, largest)))
+            panels.append(
+                Panel(_title(label, f"{kind} tokens"), partial(_draw_histogram, series, tokens, kind, largest))
+            )
     return Chart(
         "step_tokens",
         f"Tokens per step{where}",
         "Each bar is the share of all steps that computed so many tokens, two bins a doubling. Prefill tokens are "
         "those of prompts: many make a step long and stall every decode in it. A decode is one token of one request, "
-        "so decode tokens are also how many requests decode together. Seeds are pooled.",
+        "so decode tokens are also how many requests decode together. "
+        f"{_pooled(study)}",
         panels,
         {},
         columns=2,
     )
 
 
-def timeline_chart(drawn: Drawn, where: str) -> Chart:
+def timeline_chart(drawn: Drawn, study: Study, where: str) -> Chart:
     """Queue, batch and KV cache over time: a row a series, all on the same scales."""
     panels = []
+    ends = [float(sample.timeline.time_s[-1]) for _, sample in drawn.values()]
+    end = min(max(ends), 2 * min(ends))  # or a single overloaded series would press all others against the left edge
+    cut = " Time is cut at twice that of the shortest run." if end < max(ends) else ""
     for label, (series, sample) in drawn.items():
         for attribute, title, axis_label, factor in (
             ("waiting", "queue length", "requests waiting", 1.0),
@@ -88,14 +96,14 @@ def timeline_chart(drawn: Drawn, where: str) -> Chart:
             ("kv_usage", "KV cache", "KV blocks in use (%)", 100.0),
         ):
             highest = factor * max(float(getattr(other.timeline, attribute).max()) for _, other in drawn.values())
-            end = max(float(other.timeline.time_s[-1]) for _, other in drawn.values())
             draw = partial(_draw_timeline, series, sample, attribute, factor, axis_label, (end, highest))
-            panels.append(Panel(f"{label}: {title}", draw))
+            panels.append(Panel(_title(label, title), draw))
     return Chart(
         "timeline",
         f"Over time{where}",
-        "The run with the first seed, as means over short intervals. A queue that only grows until arrivals end means "
-        "overload; a KV cache near 100 % means that memory, not compute, limits the batch.",
+        f"Means over short intervals{' of the first seed' if study.num_seeds > 1 else ''}. A queue that only grows "
+        "until arrivals end means overload; a KV cache near 100 % means that memory, not compute, limits the batch."
+        f"{cut}",
         panels,
         {},
     )
@@ -110,21 +118,34 @@ def _legend(drawn: Drawn) -> dict[str, Look]:
     return {label: series.look for label, (series, _) in drawn.items()} if len(drawn) > 1 else {}
 
 
+def _pooled(study: Study) -> str:
+    return "Seeds are pooled." if study.num_seeds > 1 else ""
+
+
+def _title(label: str, what: str) -> str:
+    return f"{label}: {what}" if label else what[0].upper() + what[1:]
+
+
 def _draw_cdf(drawn: Drawn, attribute: str, label: str, factor: float, target: float | None, axes: Axes) -> None:
     everything: list[float] = []
+    lines, middles = [], []
     for series, sample in drawn.values():
         values = quantiles(getattr(sample, attribute), POINTS_OF_A_CDF) * factor
         if not len(values):
             continue
         shares = 100 * np.arange(1, len(values) + 1) / len(values)
-        axes.plot(values, shares, color=series.look.color, linestyle=series.look.dash, drawstyle="steps-post")
-        middle = int(0.5 * len(values))
-        axes.plot(values[middle], shares[middle], color=series.look.color, marker=series.look.marker)
+        look, half = series.look, len(values) // 2
+        (line,) = axes.plot(values, shares, color=look.color, linestyle=look.dash, drawstyle="steps-post")
+        (middle,) = axes.plot(values[half], shares[half], color=look.color, marker=look.marker)
+        lines.append((look, line))
+        middles.append((look, middle))
         # The first and last hundredth do not decide the scale.
         everything += [float(values[len(values) // 100]), float(values[-1 - len(values) // 100])]
     _empty_or(axes, everything)
     scale(axes, "x", everything, log=explodes(everything))
     axes.set_ylim(0, 101)
+    reveal(axes, lines)
+    reveal(axes, middles)
     axes.set_xlabel(label)
     axes.set_ylabel("of tokens (%)" if attribute == "itl_s" else "of requests (%)")
     target_line(axes, "x", target and target * factor, "SLO")

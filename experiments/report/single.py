@@ -11,7 +11,8 @@ from experiments.report.description import RunDescription
 from experiments.report.page import chart_section, description_section, page, warnings_section
 from experiments.report.samples import Sample
 from experiments.report.study import Point, Study
-from experiments.report.tables import summary_table
+from experiments.report.tables import priorities_table, summary_table
+from experiments.report.verdict import in_short, slo_text
 from experiments.storage import StoredRun, read_run, write_files
 
 
@@ -21,8 +22,9 @@ def plot_run(folder: Path) -> None:
     Raises:
         InputError: the folder holds no complete run, or cannot be written.
     """
+    run = read_run(folder)
     output: dict[str, bytes] = {}
-    for chart in _charts(read_run(folder)):
+    for chart in _charts(run, _study(run)):
         output |= chart_files(chart)
     write_files(folder, output)
 
@@ -34,25 +36,42 @@ def write_run_page(folder: Path) -> Path:
         InputError: as `plot_run`.
     """
     run = read_run(folder)
-    charts = _charts(run)
+    study = _study(run)
+    charts = _charts(run, study)
     output: dict[str, bytes] = {}
     for chart in charts:
         output |= chart_files(chart)
+    facts = {name.capitalize(): value for name, value in run.summary.items() if isinstance(value, str)}
     title = f"Run {folder.resolve().name}"
-    point = Point(folder, {}, run.summary)
+    (point,) = study.points
     sections = [
-        f"<header><h1>{escape(title)}</h1></header>",
+        f'<header><h1>{escape(title)}</h1><p class="headline">{escape(_in_short(study))}</p></header>',
         warnings_section(run.summary.get("warnings", ())),
         *map(chart_section, charts),
         f"<section><h2>Figures</h2>{summary_table(point)}</section>",
-        description_section(RunDescription(config_yaml=run.config_yaml), {}),
+        _by_priority(point),
+        description_section(RunDescription(config_yaml=run.config_yaml), facts),
     ]
     output["report.html"] = page(title, sections)
     write_files(folder, output)
     return folder / "report.html"
 
 
-def _charts(run: StoredRun) -> list[Chart]:
-    study = Study([Point(run.folder, {}, run.summary)])
-    drawn = {"this run": (study.series[0], Sample.of(run))}
-    return [details.cdf_chart(drawn, study, ""), details.histogram_chart(drawn, ""), details.timeline_chart(drawn, "")]
+def _in_short(study: Study) -> str:
+    """The page's first line."""
+    targets = f" ({slo_text(study)})" if slo_text(study) else ""
+    return f"{in_short(study, study.series[0], study.rates[0])}{targets}."
+
+
+def _by_priority(point: Point) -> str:
+    table = priorities_table(point)
+    return f"<section><h2>By priority</h2><p>Lower numbers are more urgent.</p>{table}</section>" if table else ""
+
+
+def _study(run: StoredRun) -> Study:
+    return Study([Point(run.folder, {}, run.summary)])
+
+
+def _charts(run: StoredRun, study: Study) -> list[Chart]:
+    drawn = {"": (study.series[0], Sample.of(run))}
+    return [chart(drawn, study, "") for chart in (details.cdf_chart, details.histogram_chart, details.timeline_chart)]

@@ -58,22 +58,27 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over seeds. `half_width` is half of its 95 % confidence interval, None for a single seed."""
+    """A mean over seeds. `half_width` is half of its 95 % confidence interval, None for a single seed.
+
+    `smallest` is the lowest value of a seed.
+    """
 
     mean: float
     half_width: float | None
     count: int
+    smallest: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Estimate:
         """Student's t: t(n - 1) * s / sqrt(n) on both sides of the mean."""
         count = len(values)
         if count == 1:
-            return cls(values[0], None, 1)
+            return cls(values[0], None, 1, values[0])
         df = count - 1
         # Beyond the table: the Cornish-Fisher expansion around the normal quantile, exact to four digits there.
         t = T_95[df - 1] if df <= len(T_95) else 1.96 + 2.372 / df + 2.82 / df**2
-        return cls(float(np.mean(values)), float(t * np.std(values, ddof=1) / math.sqrt(count)), count)
+        half_width = t * np.std(values, ddof=1) / math.sqrt(count)
+        return cls(float(np.mean(values)), float(half_width), count, min(values))
 
 
 class Study:
@@ -123,12 +128,26 @@ class Study:
         """Whether any run had a target to meet."""
         return any(point.value("goodput", "share") is not None for point in self.points)
 
+    @cached_property
+    def priorities(self) -> tuple[str, ...]:
+        """The priorities of all runs that tell several apart, most urgent (lowest) first."""
+        return tuple(sorted({name for point in self.points for name in point.summary.get("by_priority", ())}, key=int))
+
+    @property
+    def noun(self) -> str:
+        """What to call a series in a sentence."""
+        return "scheduler" if len({point.scheduler for point in self.points}) == len(self.series) else "variant"
+
+    def is_good(self, series: Series, rate: float | None) -> bool:
+        """Whether GOOD_SHARE of the requests met their SLO; not so where there was none to meet."""
+        share = self.estimate(series, rate, "goodput", "share")
+        return share is not None and share.mean >= GOOD_SHARE
+
     def sustained_rate(self, series: Series) -> float | None:
         """The highest rate such that, there and at all lower ones, GOOD_SHARE of the requests met their SLO, if any."""
         sustained = None
         for rate in self.rates:
-            share = self.estimate(series, rate, "goodput", "share")
-            if share is None or share.mean < GOOD_SHARE:
+            if not self.is_good(series, rate):
                 break
             sustained = rate
         return sustained
@@ -147,9 +166,8 @@ class Study:
         return self.rates[-1]
 
     def _keeps_up(self, series: Series, rate: float | None) -> bool:
-        share = self.estimate(series, rate, "goodput", "share")
-        if share is not None:
-            return share.mean >= GOOD_SHARE
+        if self.has_slo:
+            return self.is_good(series, rate)
         late, early = (self.estimate(series, r, "ttft_s", "p99") for r in (rate, self.rates[0]))
         return late is None or early is None or late.mean <= 5 * early.mean
 
@@ -191,4 +209,6 @@ class Study:
 
 def rate_text(rate: float | None) -> str:
     """A rate for a sentence."""
-    return "the recorded arrivals" if rate is None else f"{rate:g} requests/s"
+    if rate is None:
+        return "the recorded arrivals"
+    return f"{rate:g} request/s" if rate == 1 else f"{rate:g} requests/s"

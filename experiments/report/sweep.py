@@ -7,9 +7,11 @@ from html import escape
 from pathlib import Path
 
 from experiments.report import curves, details
+from experiments.report.caveats import caveats
 from experiments.report.charts import Chart, chart_files, swatch
 from experiments.report.description import CONTENTS, Contents, RunDescription
 from experiments.report.page import chart_section, description_section, page, warnings_section
+from experiments.report.priorities import priority_chart
 from experiments.report.samples import Samples, load_samples
 from experiments.report.study import Point, Study, rate_text
 from experiments.report.tables import points_table
@@ -32,7 +34,6 @@ def write_report(
     samples, unreadable = load_samples(study)
     charts = _charts(study, samples, focus)
 
-    warnings = [*description.warnings, *_point_warnings(study), *_absent(study, description), *unreadable]
     seeds = sorted({str(point.axes["seed"]) for point in study.points if "seed" in point.axes})
     more = {
         "Points": f"{len(study.points)} runs: {len(study.series)} series, {len(study.rates)} rates",
@@ -40,7 +41,7 @@ def write_report(
         "Seeds": ", ".join(seeds) or "none given",
     }
     table = f"<section><h2>All points</h2>{points_table(study, folder)}</section>"
-    sections = [_verdicts(title, study), warnings_section(warnings)]
+    sections = [_verdicts(title, study), warnings_section([*caveats(study, description), *unreadable])]
     sections += [chart_section(chart) for chart in charts]
     sections += [table, description_section(description, more)]
 
@@ -58,12 +59,14 @@ def _charts(study: Study, samples: Samples, focus: float | None) -> list[Chart]:
     charts = [curves.latency_chart(study)]
     if study.has_slo:
         charts.append(curves.goodput_chart(study))
+    if study.priorities:
+        charts.append(priority_chart(study))
     charts.append(curves.throughput_chart(study))
     if drawn:
         charts.append(details.cdf_chart(drawn, study, where))
         if len(study.rates) > 1:
             charts += [details.cdf_by_rate_chart(samples, study, index) for index in (0, 1)]
-        charts += [details.histogram_chart(drawn, where), details.timeline_chart(drawn, where)]
+        charts += [details.histogram_chart(drawn, study, where), details.timeline_chart(drawn, study, where)]
     return charts
 
 
@@ -75,18 +78,3 @@ def _verdicts(title: str, study: Study) -> str:
     )
     first = f'<h1>{escape(title)}</h1><p class="headline">{escape(headline(study))}</p>'
     return f'<header>{first}<ul class="verdicts">{lines}</ul></header>'
-
-
-def _point_warnings(study: Study) -> list[str]:
-    """What the runs themselves warn of (the summary's "warnings"), each once, with how many runs say it."""
-    counts: dict[str, int] = {}
-    for point in study.points:
-        for warning in dict.fromkeys(point.summary.get("warnings", ())):
-            counts[warning] = counts.get(warning, 0) + 1
-    return [f"{warning} ({count} of {len(study.points)} runs)" for warning, count in counts.items()]
-
-
-def _absent(study: Study, description: RunDescription) -> list[str]:
-    failed = [f"Failed: {label}: {reason}" for label, reason in description.failed.items()]
-    missing = study.missing()
-    return failed + ([f"Not in this report, for the runs have not finished: {'; '.join(missing)}"] if missing else [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
@@ -43,8 +43,14 @@ COLUMNS = (
     Column("Batch", "mean", ("batch_size", "mean")),
     Column("KV in use (%)", "mean", ("kv_usage", "mean"), 100.0),
     Column("KV in use (%)", "max", ("kv_usage", "max"), 100.0),
-    Column("Preemptions", "", ("preemptions",), count=True),
+    Column("Preemptions", "count", ("preemptions",), count=True),
     Column("Prefix hits", "% of prompt", ("prefix_cache_hit_share",), 100.0),
+)
+
+#: Those of a single priority, lower numbers being more urgent.
+OF_A_PRIORITY = (
+    Column("Requests", "count", ("requests",), count=True),
+    *(column for column in COLUMNS if column.path[0] in ("ttft_s", "tpot_s") or column.path == ("goodput", "share")),
 )
 
 
@@ -62,7 +68,7 @@ def points_table(study: Study, folder: Path) -> str:
         ]
         cells += [_cell(point, column) for column in COLUMNS]
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    head = _head(["Scheduler", "Rate (requests/s)", "Seed"])
+    head = _head(["Scheduler", "Rate (requests/s)", "Seed"], COLUMNS)
     return (
         f'<div class="scroll" tabindex="0"><table class="sortable">{head}<tbody>{"".join(rows)}</tbody></table></div>'
     )
@@ -77,16 +83,30 @@ def summary_table(point: Point) -> str:
     return f'<div class="scroll"><table class="narrow"><tbody>{"".join(rows)}</tbody></table></div>'
 
 
+def priorities_table(point: Point) -> str:
+    """What requests of each priority saw in a single run, a row a priority; nothing where there is but one."""
+    rows = []
+    for priority in point.summary.get("by_priority", ()):
+        cells = "".join(
+            _cell(point, replace(column, path=("by_priority", priority, *column.path))) for column in OF_A_PRIORITY
+        )
+        rows.append(f'<tr><th scope="row">{escape(priority)}</th>{cells}</tr>')
+    if not rows:
+        return ""
+    head = _head(["Priority"], OF_A_PRIORITY)
+    return f'<div class="scroll"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
+
+
 def number(value: float | None, *, count: bool = False) -> str:
     """Three significant digits; counts and what is 100 or more as whole numbers; a dash for what is not known."""
     if value is None:
         return "-"
-    return f"{value:,.0f}" if count or abs(value) >= 100 or value == 0 else f"{value:#.3g}"
+    return f"{value:,.0f}" if count or abs(value) >= 99.95 or value == 0 else f"{value:#.3g}"
 
 
-def _head(first: Sequence[str]) -> str:
+def _head(first: Sequence[str], columns: Sequence[Column]) -> str:
     groups: list[tuple[str, list[str]]] = []
-    for column in COLUMNS:
+    for column in columns:
         if not groups or groups[-1][0] != column.group:
             groups.append((column.group, []))
         groups[-1][1].append(column.name)

@@ -52,8 +52,9 @@ class Profiled:
     With tensor parallelism the all-reduces, which profiles do not hold, come from the device's link.
 
     The attention grid is the one that meta.yaml declares, or all values that occur where it declares none; points
-    beside a declared grid, left by an earlier profile, are not used. Against the 10,721 such points of the published RTX
-    PRO 6000 profile, interpolated attention is off by 1.3 % in the median and 9 % in the 90th percentile, without bias.
+    beside a declared grid, left by an earlier profile, are not used. Against the 10,721 such points of the published
+    RTX PRO 6000 profile, interpolated attention is off by 1.3 % in the median and by 9 % in the 90th percentile,
+    without bias.
 
     `extrapolations` maps each axis that a batch went beyond to (how often, the largest value, where the axis ends).
     """

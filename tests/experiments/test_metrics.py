@@ -120,6 +120,25 @@ def test_without_any_target_there_is_no_goodput() -> None:
     assert summarize([], [request(0, (1.0,))], None)["goodput"]["share"] is None
 
 
+def test_with_several_priorities_each_is_summarized_as_all_are() -> None:
+    urgent = [request(0, (1.0, 1.1)), request(0, (2.0, 2.1))]
+    patient = [request(0, (5.0, 5.1)), request(0, (), reason="abort")]
+    records = [*(r._replace(priority=10) for r in patient), *(r._replace(priority=-1) for r in urgent)]
+    summary = summarize([], records, SLO(1.5))
+    assert list(summary["by_priority"]) == ["-1", "10"]  # by number, most urgent first
+    for priority, alone in (("-1", urgent), ("10", patient)):
+        found, expected = summary["by_priority"][priority], summarize([], alone, SLO(1.5))
+        assert {key: found[key] for key in ("requests", "ttft_s", "tpot_s")} == {
+            key: expected[key] for key in ("requests", "ttft_s", "tpot_s")
+        }
+        assert found["goodput"]["share"] == expected["goodput"]["share"]
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+
+def test_with_one_priority_there_is_nothing_to_tell_apart() -> None:
+    assert "by_priority" not in summarize([], [request(0, (1.0,))._replace(priority=3)], None)
+
+
 def test_a_long_step_weighs_more_and_idle_time_nothing() -> None:
     steps = [step(1, 0.0, 1.0, kv_usage=0.8), step(2, 1.0, 4.0, kv_usage=0.4), step(3, 100.0, 100.0, kv_usage=1.0)]
     summary = summarize(steps, [], None)

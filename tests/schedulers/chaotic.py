@@ -1,4 +1,4 @@
-"""A policy without any sense, to try what `Batch` lets a policy do."""
+"""Policies that try what `Batch` lets a policy do, one of them without any sense."""
 
 from __future__ import annotations
 
@@ -48,3 +48,24 @@ class Chaotic(Scheduler):
                 max_tokens = self._random.choice([None, None, 0, 1, 3, 10])
                 scheduled = batch.schedule(request, max_tokens, whole=self._random.random() < 0.3)
                 assert scheduled == 0 or request.status is Status.RUNNING
+
+
+class Displacing(Scheduler):
+    """Most urgent first; arrivals displace whoever is less urgent, also in the step that both are in."""
+
+    def order(self, request: Request, now: float) -> tuple[int, float]:
+        """Priority, then arrival."""
+        return request.priority, request.arrival_time
+
+    def victim(self, running: Sequence[Request], candidate: Request) -> Request | None:
+        """The least urgent."""
+        least = max(reversed(running), key=lambda request: (request.priority, request.arrival_time))
+        return least if candidate.status is Status.RUNNING or least.priority > candidate.priority else None
+
+    def compose(self, batch: Batch, now: float) -> None:
+        """Every second step in whole prompts, every other as much as fits."""
+        for request in batch.running:
+            batch.schedule(request)
+        for request in batch.waiting:
+            if not batch.schedule(request, whole=batch.step % 2 == 0):
+                break

@@ -1,7 +1,7 @@
-"""Every invariant of a scheduler, checked at every call: a world that drives one and trusts it in nothing.
+"""Every invariant of a scheduler, checked at every call by a world that takes nothing on trust.
 
-What is checked comes from three sources that know nothing of the scheduler's inside: the limits, a worker that sees only
-the outputs (`WorkerMirror`), and this world's own account of who is live, what was sampled and what must be dropped.
+What is checked comes from three sources that know nothing of the inside of a scheduler: the limits, a worker that sees
+only the outputs (`WorkerMirror`), and this world's own account of who is live, what was sampled and what was dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class CheckedWorld:
         self._computing: dict[str, int] = {}
         self._prompts: dict[Request, Sequence[int]] = {}
         self._outputs: dict[Request, list[int]] = {}
-        self._worker = WorkerMirror(limits.num_blocks, limits.block_size, self.live.__getitem__, self._prompts.__getitem__)
+        self._worker = WorkerMirror(
+            limits.num_blocks, limits.block_size, self.live.__getitem__, self._prompts.__getitem__
+        )
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -83,7 +85,9 @@ class CheckedWorld:
             self._computing.pop(request_id, None)
         for request in self.live.values():
             counted = request.num_preemptions - num_preempted_before[request]
-            assert counted == output.preempted_ids.count(request.request_id), f"{request!r}: {counted} preemptions counted"
+            assert counted == output.preempted_ids.count(request.request_id), (
+                f"{request!r}: {counted} preemptions counted"
+            )
         self._check_step(output)
         due = [
             request_id
@@ -214,7 +218,9 @@ class CheckedWorld:
         assert not request.block_ids
         output = self._outputs[request]
         assert request.output_token_ids == output
-        assert output == continuation(request, self._prompts[request], len(output)), f"{request!r} produced other tokens"
+        assert output == continuation(request, self._prompts[request], len(output)), (
+            f"{request!r} produced other tokens"
+        )
 
 
 def cut(request: Request, sampled: Sequence[int]) -> tuple[list[int], FinishReason | None]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from schedulers import FCFS, ChunkedPrefill, InputError, Limits, Priority, Scheduler, Static
-from tests.schedulers.builders import POLICIES, add_requests, create_request, create_scheduler, ids, run_step, run_to_end
+from tests.schedulers.builders import (
+    POLICIES,
+    add_requests,
+    create_request,
+    create_scheduler,
+    ids,
+    run_step,
+    run_to_end,
+)
 
 CHUNKED = (ChunkedPrefill, Priority)
 WHOLE = (FCFS, Static)
@@ -80,6 +88,14 @@ def test_a_decode_is_in_every_step_however_much_prefill_waits(policy: type[Sched
         assert output.num_scheduled_tokens["r0"] == 1
         assert next(iter(output.num_scheduled_tokens)) == "r0"
         assert output.total_num_scheduled_tokens == 64
+
+
+@pytest.mark.parametrize("policy", CHUNKED)
+def test_decodes_come_before_prompts_in_progress_that_were_admitted_earlier(policy: type[Scheduler]) -> None:
+    scheduler = create_scheduler(policy, token_budget=40, max_chunk=15)
+    add_requests(scheduler, [100, 100, 10])
+    assert list(run_step(scheduler)[0].num_scheduled_tokens.items()) == [("r0", 15), ("r1", 15), ("r2", 10)]
+    assert list(run_step(scheduler)[0].num_scheduled_tokens.items()) == [("r2", 1), ("r0", 15), ("r1", 15)]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

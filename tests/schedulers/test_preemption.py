@@ -214,7 +214,7 @@ def test_requests_that_share_a_prefix_of_an_earlier_step_keep_their_place_when_i
     assert sharer.num_cached_tokens == 8
 
 
-def test_results_of_requests_preempted_or_aborted_while_their_step_runs_are_dropped_and_others_arrive_in_order() -> None:
+def test_results_of_requests_preempted_or_aborted_in_flight_are_dropped_and_others_arrive_in_order() -> None:
     scheduler = scripted(block_size=16)
     scheduler.script = schedule_all
     stays, preempted, aborted = add_requests(scheduler, [10, 10, 10])

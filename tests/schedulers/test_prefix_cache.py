@@ -37,7 +37,7 @@ def test_a_prompt_of_one_block_or_less_computes_at_least_one_token() -> None:
     assert [request.num_cached_tokens for request in (first, second, third)] == [0, 0, 1]
 
 
-def test_the_second_of_two_equal_prompts_reuses_in_the_same_step_what_the_first_is_about_to_compute_and_no_more() -> None:
+def test_the_second_of_two_equal_prompts_shares_the_blocks_that_the_first_fills_in_the_same_step() -> None:
     scheduler = create_scheduler(block_size=16, token_budget=60, max_chunk=40)
     first, second = add_requests(scheduler, [range(100), range(100)])
     output, _ = run_step(scheduler)
@@ -185,6 +185,14 @@ def test_a_follow_up_turn_computes_only_what_is_not_in_full_cached_blocks(policy
     scheduler.add_request(create_request("turn 2", conversation, arrival_time=100.0, max_tokens=1))
     # 40 + 30 tokens; the last was sampled and never computed: 69 in the cache, 4 full blocks.
     assert run_to_end(scheduler) == [{"turn 2": 73 - 64}]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_block_is_found_as_soon_as_a_decode_has_filled_it(policy: type[Scheduler]) -> None:
+    scheduler = create_scheduler(policy, block_size=4)
+    add_requests(scheduler, [range(3)], max_tokens=2)
+    run_to_end(scheduler)  # computes three tokens, then a fourth
+    assert scheduler.kv_cache.num_cached_tokens(create_request("next", [0, 1, 2, 7, 9])) == 4
 
 
 def test_hits_after_a_preemption_are_counted_apart_from_hits_between_requests() -> None:

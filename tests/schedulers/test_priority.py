@@ -67,6 +67,31 @@ def test_nobody_is_displaced_by_an_arrival_for_which_that_would_not_make_enough_
     assert list(output.num_scheduled_tokens) == ["more urgent", "less urgent"]
 
 
+def test_blocks_that_an_arrival_shares_with_a_running_request_make_no_room_for_it() -> None:
+    scheduler = create_scheduler(Priority, num_blocks=4, block_size=4)
+    scheduler.add_request(create_request("more urgent", 3, priority=0, max_tokens=2))
+    scheduler.add_request(create_request("less urgent", range(9), priority=5, max_tokens=2))
+    run_step(scheduler)
+    # It shares two of the three blocks of "less urgent" and needs two more, of which one would become free.
+    scheduler.add_request(create_request("arrival", [*range(8), 50, 51, 52, 53, 54], priority=3, max_tokens=2))
+    output, _ = run_step(scheduler, 9.0)
+    assert output.preempted_ids == []
+    assert list(output.num_scheduled_tokens) == ["more urgent", "less urgent"]
+
+
+def test_blocks_that_an_arrival_finds_free_in_the_cache_are_no_room_for_the_rest_of_it() -> None:
+    scheduler = create_scheduler(Priority, num_blocks=4, block_size=4)
+    scheduler.add_request(create_request("first", range(9), max_tokens=1))
+    run_step(scheduler)
+    scheduler.add_request(create_request("running", 6, arrival_time=1.0, max_tokens=2))
+    run_step(scheduler, 1.0)
+    # Two blocks are free, and they are the prefix that it finds; its last token needs a third. It is not more urgent.
+    scheduler.add_request(create_request("again", range(9), max_tokens=1))
+    output, _ = run_step(scheduler, 2.0)
+    assert output.preempted_ids == []
+    assert output.num_scheduled_tokens == {"running": 1}
+
+
 @pytest.mark.parametrize(("priority", "displaced"), [(3, []), (4, []), (2, ["r1"])])
 def test_with_all_slots_taken_only_a_strictly_more_urgent_arrival_displaces_the_least_urgent(
     priority: int, displaced: list[str]
@@ -101,7 +126,9 @@ def test_a_running_request_that_cannot_grow_takes_the_place_of_the_least_urgent_
 
 def test_everybody_is_served_in_the_end() -> None:
     scheduler = create_scheduler(Priority, num_blocks=6, block_size=4, token_budget=7, max_num_seqs=3)
-    requests = [create_request(f"r{i}", 1 + i % 9, priority=i % 4, arrival_time=float(i), max_tokens=9) for i in range(20)]
+    requests = [
+        create_request(f"r{i}", 1 + i % 9, priority=i % 4, arrival_time=float(i), max_tokens=9) for i in range(20)
+    ]
     for request in requests:
         scheduler.add_request(request)
     run_to_end(scheduler)

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from schedulers import FinishReason, Request, Scheduler, SchedulerError, Status, StepResult
-from tests.schedulers.builders import POLICIES, add_requests, create_request, create_scheduler, ids, run_step, run_to_end
+from tests.schedulers.builders import (
+    POLICIES,
+    add_requests,
+    create_request,
+    create_scheduler,
+    ids,
+    run_step,
+    run_to_end,
+)
 
 EOS = 2
 
@@ -103,46 +111,45 @@ def test_without_max_tokens_the_model_s_limit_or_the_cache_ends_the_output(polic
         assert (request.num_tokens, request.finish_reason) == (longest, FinishReason.LENGTH)
 
 
+def reach(state: str, policy: type[Scheduler]) -> tuple[Scheduler, Request]:
+    """A scheduler with a request "r1" in this state."""
+    scheduler = create_scheduler(policy, num_blocks=5, block_size=16, token_budget=61, prefix_caching=False)
+    request = create_request(
+        "r1", 70 if state == "in the middle of its prompt" else 30, arrival_time=1.0, max_tokens=10
+    )
+    if state == "preempted":
+        scheduler.add_request(create_request("r0", 31, max_tokens=40))  # grows until it needs the blocks of the other
+    scheduler.add_request(request)
+    if state not in ("waiting", "preempted"):
+        run_step(scheduler)
+    if state == "in flight":
+        scheduler.schedule(0.5)
+    while state == "preempted" and request.status is not Status.PREEMPTED:
+        run_step(scheduler)
+    return scheduler, request
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("state", ["waiting", "in the middle of its prompt", "running", "in flight", "preempted"])
 def test_an_aborted_request_frees_everything_at_once_and_its_id_can_be_used_again(
     policy: type[Scheduler], state: str
 ) -> None:
-    scheduler = create_scheduler(policy, num_blocks=4, block_size=16, token_budget=40)
-    prompts = {"waiting": [40, 10], "in the middle of its prompt": [1, 50], "preempted": [31, 8]}.get(state, [10, 10])
-    _, request = add_requests(scheduler, prompts, max_tokens=10)
-    if state != "waiting":
-        run_step(scheduler)
-    if state == "in flight":
-        scheduler.schedule(0.5)
-    if state == "in the middle of its prompt" and request.status is Status.WAITING:
-        scheduler.abort_request("r0", 0.5)
-        run_step(scheduler)
-    if state == "preempted":
-        scheduler.add_request(create_request("fills the cache", 32 - 8, priority=-1, max_tokens=8, arrival_time=-1.0))
-        while request.status is not Status.PREEMPTED:
-            run_step(scheduler)
-    was_running = scheduler.num_running
-    num_free = scheduler.kv_cache.num_free_blocks
-    num_owned = len(request.block_ids)
-
+    scheduler, request = reach(state, policy)
+    others = [other for other in scheduler.running if other is not request]
     assert scheduler.abort_request("r1", 1.0) is request
     assert (request.status, request.finish_reason) == (Status.FINISHED, FinishReason.ABORT)
     assert (request.block_ids, request.finish_time) == ([], 1.0)
-    assert scheduler.kv_cache.num_free_blocks == num_free + num_owned
-    assert scheduler.num_running == was_running - bool(num_owned)
-    assert request not in scheduler.waiting
-    scheduler.kv_cache.check_integrity(scheduler.running)
+    assert scheduler.running == others
+    assert scheduler.num_waiting == 0
+    scheduler.kv_cache.check_integrity(others)
     assert scheduler.abort_request("r1", 1.0) is None
 
-    again = create_request("r1", 5, arrival_time=50.0, max_tokens=2)
+    again = create_request("r1", 5, arrival_time=2.0, max_tokens=2)
     scheduler.add_request(again)
-    output = scheduler.schedule(50.0)
-    assert output.finished_ids == (["r1"] if request.first_scheduled_time is not None else [])
-    scheduler.abort_request("r0", 50.0)
-    scheduler.update_from_output(output, StepResult(dict.fromkeys(output.sampled_ids, [7])), 50.0)
+    output, _ = run_step(scheduler, 2.0)
+    assert output.finished_ids == ([] if state == "waiting" else ["r1"])
     run_to_end(scheduler)
-    assert again.num_output_tokens == 2
+    assert again.output_token_ids == [7, 7]
 
 
 def test_aborting_nobody_changes_nothing() -> None:

@@ -11,7 +11,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
   headings.forEach((heading, column) => {
     const button = document.createElement("button");
-    button.textContent = heading.textContent || "count";
+    button.textContent = heading.textContent;
     heading.replaceChildren(button);
     button.addEventListener("click", () => {
       const sign = heading.getAttribute("aria-sort") === "ascending" ? -1 : 1;

@@ -6,6 +6,7 @@ import importlib.metadata
 import random
 import statistics
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def cost(cache: Path) -> AIConfigurator:
 @pytest.mark.parametrize("steps", GROWING.values(), ids=GROWING)
 def test_more_tokens_or_context_cost_no_less_but_for_noise(cost: AIConfigurator, steps: list[BatchShape]) -> None:
     times = [cost.step_time(step) for step in steps if step.num_tokens]
-    assert all(later > 0.98 * earlier for earlier, later in zip(times, times[1:], strict=False))
+    assert all(later > 0.98 * earlier for earlier, later in pairwise(times))
     assert times[-1] > times[0]
 
 
@@ -94,9 +95,9 @@ def test_interpolating_is_off_by_little_from_asking_for_every_step(cost: AIConfi
     ],
 )
 def test_the_roofline_agrees_within_a_quarter(cost: AIConfigurator, step: BatchShape) -> None:
-    """0.80 to 1.02 of aiconfigurator's price: it leaves out norms, launches, and that attention attains less."""
+    """0.85 to 0.90 of aiconfigurator's price: it leaves out norms, launches, and that attention attains less."""
     ratio = Roofline(model=LLAMA, device=H200).step_time(step) / cost.step_time(step)
-    assert 0.75 < ratio < 1.05
+    assert 0.75 < ratio < 1
 
 
 def test_the_measured_profile_of_another_hand_agrees_within_a_tenth(cache: Path) -> None:
@@ -156,6 +157,12 @@ def test_a_shape_without_tables_is_refused_with_aiconfigurators_reason(tmp_path:
     with pytest.raises(InputError, match=r"no figures for smollm2-135m on h200_sxm.*attention data missing"):
         AIConfigurator(model=model("smollm2-135m"), device=H200, cache_dir=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("field", ["bytes_per_weight", "bytes_per_kv_element"])
+def test_other_than_bfloat16_is_refused(field: str) -> None:
+    with pytest.raises(InputError, match="bfloat16"):
+        AIConfigurator(model=replace(LLAMA, **{field: 1}), device=H200)  # type: ignore[arg-type]
 
 
 def test_auto_prices_with_aiconfigurator_where_it_can(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import random
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -222,7 +222,7 @@ def test_a_whole_missing_chunk_is_a_hole_where_the_grid_is_declared(folder: Path
     profiled(folder)
     with (folder / "meta.yaml").open("a") as meta:
         meta.write('attention_grid: {chunks: "0, 16-64 x2", n_decode: "0, 1-4 x2", kv: "0, 16-64 x2"}\n')
-    with pytest.raises(InputError, match="prefill_chunk=64, kv_prefill=0, n_decode=0, kv_decode=0; .* and so on"):
+    with pytest.raises(InputError, match=r"prefill_chunk=64, kv_prefill=0, n_decode=0, kv_decode=0; .* and so on"):
         profiled(folder)
 
 
@@ -238,7 +238,7 @@ def test_a_kind_of_step_that_was_not_measured_is_refused(folder: Path, kind: str
 
 
 def test_an_absent_profile_is_refused_by_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no profile: .*nowhere"):
+    with pytest.raises(InputError, match=r"no profile: .*nowhere"):
         profiled(tmp_path / "nowhere")
 
 
@@ -281,7 +281,7 @@ def test_a_published_profile_is_exact_at_its_points_and_between_its_neighbours_e
 
 
 def test_points_beside_the_declared_grid_are_met_within_a_few_percent() -> None:
-    """The RTX PRO 6000 profile also holds a grid of factor 1.5, which is not used and so can judge the interpolation."""
+    """The RTX PRO 6000 profile also holds a grid of factor 1.5; it is not used, and so can judge the interpolation."""
     folder = shared("data/vllm_runs/profiles/RTXPRO6000/Llama-3.1-8B")
     cost = Profiled(model=LLAMA, device=device("rtxpro6000"), path=str(folder))
     powers = {0, *(2**i for i in range(15))}
@@ -303,7 +303,7 @@ def test_on_a_published_profile_more_tokens_or_context_cost_no_less_but_for_nois
     published: tuple[Profiled, Path], steps: list[BatchShape]
 ) -> None:
     times = [published[0].step_time(step) for step in steps if step.num_tokens]
-    assert all(later > 0.98 * earlier for earlier, later in zip(times, times[1:], strict=False))
+    assert all(later > 0.98 * earlier for earlier, later in pairwise(times))
     assert times[-1] > times[0]
 
 

@@ -1,0 +1,45 @@
+"""What a reader of a sweep must know before trusting its figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from experiments.report.description import RunDescription
+from experiments.report.study import Point, Study
+from experiments.report.verdict import enumerate_labels
+
+#: A number that stands alone in a sentence; in "llama-3.1-8b" there is none.
+NUMBER = re.compile(r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w-]|[.,]\d)")
+
+
+def caveats(study: Study, description: RunDescription) -> list[str]:
+    """The warnings of the sweep and of its runs, and what is absent, a sentence or two each."""
+    failed = [f"Failed: {label}: {reason}" for label, reason in description.failed.items()]
+    missing = study.missing()
+    absent = [f"Not in this report, for the runs have not finished: {'; '.join(missing)}"] if missing else []
+    return [*description.warnings, *_of_runs(study), *failed, *absent]
+
+
+def _of_runs(study: Study) -> list[str]:
+    """The summaries' "warnings"; those that differ only in their numbers are one."""
+    alike: dict[str, list[tuple[str, Point]]] = {}
+    for point in study.points:
+        for warning in point.summary.get("warnings", ()):
+            alike.setdefault(NUMBER.sub("#", warning), []).append((warning, point))
+    return [_worst(study, said) for said in alike.values()]
+
+
+def _worst(study: Study, said: Sequence[tuple[str, Point]]) -> str:
+    """The warning with the largest numbers, compared from the first to the last, and who says the like."""
+    labels = list(dict.fromkeys(study.label(point) for _, point in said))
+    who = f"{len({point.folder for _, point in said})} of {len(study.points)} runs"
+    if len(labels) < len(study.series):
+        who += f", all of {enumerate_labels(labels)}"
+    if len({warning for warning, _ in said}) > 1:
+        who += "; this is the worst"
+    return f"{max((warning for warning, _ in said), key=_numbers)} ({who})"
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in NUMBER.findall(text)]

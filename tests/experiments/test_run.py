@@ -1,0 +1,135 @@
+"""One run, from its composed config to its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from experiments import storage
+from experiments.config import CONF, Composed, Point, read_point
+from experiments.run import ensure, simulate_point
+from schedulers import InputError, SchedulerError
+from tests.experiments.command_line import ROOT, twinserve
+
+
+def point(*overrides: str) -> Point:
+    """The point of a command line."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = compose("config", ["cost=roofline", "workload.num_requests=40", *overrides])
+    varied = [override.lstrip("+").partition("=")[0] for override in overrides]
+    scheduler = next((value[10:] for value in overrides if value.startswith("scheduler=")), "chunked_prefill")
+    return read_point(Composed(config, {"scheduler": scheduler}, varied))
+
+
+@pytest.mark.parametrize("scheduler", ["static", "fcfs", "chunked_prefill", "priority"])
+def test_every_request_gets_exactly_the_tokens_of_its_hidden_length(scheduler: str) -> None:
+    run = point(f"scheduler={scheduler}", "workload.rate=30")
+    lengths = {request.request_id: request.num_output_tokens for request in run.workload.requests(run.seed)}
+    records = simulate_point(run).requests
+    assert {record.request_id: record.num_output_tokens for record in records} == lengths
+    assert all(record.finish_reason == "stop" for record in records)
+    assert all(len(record.token_times_s) == record.num_output_tokens for record in records)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path: Path) -> None:
+    contents = []
+    for results, seed in (("one", 0), ("two", 0), ("three", 1)):
+        run = point(f"results={tmp_path / results}", f"seed={seed}", "workload.rate=20")
+        ensure(run)
+        contents.append({file.name: file.read_bytes() for file in sorted(run.folder.iterdir()) if file.is_file()})
+    assert contents[0] == contents[1]
+    assert contents[0]["requests.parquet"] != contents[2]["requests.parquet"]
+
+
+def test_a_stored_point_is_not_simulated_again_and_a_changed_one_is(tmp_path: Path) -> None:
+    results = f"results={tmp_path}"
+    assert "(stored before)" not in ensure(point(results))
+    assert "(stored before)" in ensure(point(results))
+    assert "(stored before)" not in ensure(point(results, "scheduler.token_budget=512"))
+    assert "(stored before)" not in ensure(point(results, "slo.ttft_s=0.5"))
+
+
+def test_a_change_of_the_policys_own_file_makes_a_new_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "changing_policy.py"
+    overrides = ("scheduler=custom", "scheduler._target_=changing_policy.Mine", f"results={tmp_path}")
+    file.write_text("from schedulers import ChunkedPrefill\n\nclass Mine(ChunkedPrefill):\n    pass\n")
+    before = point(*overrides).folder
+    file.write_text(file.read_text() + "    # another thought\n")
+    assert point(*overrides).folder != before
+
+
+def test_a_policy_outside_the_repository_runs_by_its_import_path(tmp_path: Path) -> None:
+    (tmp_path / "mypolicy.py").write_text(
+        "from schedulers import ChunkedPrefill\n\n\n"
+        "class ShortestPrompt(ChunkedPrefill):\n"
+        "    def order(self, request, now):\n"
+        "        return request.num_prompt_tokens\n"
+    )
+    done = twinserve(
+        "scheduler._target_=mypolicy.ShortestPrompt",
+        "workload.num_requests=20",
+        "cost=roofline",
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ShortestPrompt" in done.stdout
+    assert list((tmp_path / "results" / "points").glob("ShortestPrompt-*/summary.json"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("Raises", "step 1: Raises raised KeyError: 'oops'"),
+        ("Idles", "step 1: Idles schedules nothing although"),
+        ("MisordersArrivals", "MisordersArrivals raised AttributeError"),
+        ("Loops", "step 1: Loops loops"),
+        ("Overspends", "the token budget is 2048"),
+    ],
+)
+def test_a_policy_that_fails_is_named_with_the_step_and_leaves_no_result(
+    policy: str, expected: str, tmp_path: Path
+) -> None:
+    target = f"scheduler._target_=tests.experiments.failing_policies.{policy}"
+    run = point("scheduler=custom", target, f"results={tmp_path}")
+    with pytest.raises(SchedulerError) as raised:
+        ensure(run)
+    assert expected in str(raised.value)
+    assert not storage.is_complete(run.folder)
+
+
+def test_a_request_that_can_never_fit_is_named() -> None:
+    with pytest.raises(InputError, match="exceed the whole KV cache of 1600 tokens"):
+        simulate_point(point("engine.num_blocks=100"))
+
+
+def test_requests_too_long_for_the_model_can_be_left_out_and_are_counted(tmp_path: Path) -> None:
+    run = point("engine.max_model_len=1000", "workload.too_long=drop", f"results={tmp_path}")
+    ensure(run)
+    summary = storage.read_summary(run.folder)
+    assert summary["num_dropped"] > 0
+    assert summary["num_dropped"] + summary["completed"] == 40
+
+
+def test_a_run_leaves_its_folder_whole(tmp_path: Path) -> None:
+    done = twinserve("workload.num_requests=30", "cost=roofline", f"results={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "points").iterdir()
+    names = {file.name for file in folder.iterdir()}
+    assert names >= {
+        "config.yaml", "steps.parquet", "requests.parquet", "summary.json", "token_histogram.csv", "trace.json.gz",
+        "report.html",
+    }  # fmt: skip
+
+
+def test_importing_what_a_simulation_needs_brings_no_torch() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, experiments.run, experiments.sweep, sim.costs; "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'zmq', 'matplotlib')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -1,0 +1,110 @@
+"""Sweeps: many points, several processes, one report."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.experiments.command_line import ROOT, twinserve
+
+SMALL = (
+    "experiment=sched_sweep", "cost=roofline", "workload.num_requests=30", "scheduler=fcfs,chunked_prefill",
+    "workload.rate=5,20", "seed=0,1",
+)  # fmt: skip
+
+
+def contents(results: Path) -> dict[str, bytes]:
+    """All that the points of a sweep left."""
+    return {str(file.relative_to(results)): file.read_bytes() for file in sorted((results / "points").rglob("*.*"))}
+
+
+def test_a_sweep_leaves_every_point_and_one_report(tmp_path: Path) -> None:
+    done = twinserve(*SMALL, f"results={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert "[8/8]" in done.stdout
+    assert f"report: {tmp_path}/sched_sweep/report.html" in done.stdout
+    assert len(list((tmp_path / "points").glob("*/summary.json"))) == 8
+    page = (tmp_path / "sched_sweep" / "report.html").read_text()
+    assert "fcfs" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_the_number_of_processes_changes_no_byte(tmp_path: Path) -> None:
+    for jobs in (1, 2):
+        done = twinserve(*SMALL, f"results={tmp_path / str(jobs)}", f"hydra.launcher.n_jobs={jobs}")
+        assert done.returncode == 0, done.stderr
+    one = {name: data for name, data in contents(tmp_path / "1").items() if not name.endswith(".html")}
+    two = {name: data for name, data in contents(tmp_path / "2").items() if not name.endswith(".html")}
+    assert one == two
+
+
+def test_an_interrupted_sweep_keeps_its_points_and_goes_on_from_there(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "platform", *SMALL, "workload.num_requests=400", f"results={tmp_path}"]
+    process = subprocess.Popen(
+        [*command, "hydra.launcher.n_jobs=1"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("points/*/summary.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "finished points are kept" in said
+    assert "Traceback" not in said
+    finished = len(list(tmp_path.glob("points/*/summary.json")))
+    assert 0 < finished < 8
+    assert not [file for file in tmp_path.rglob("*") if "tmp" in file.name]
+    again = twinserve(*SMALL, "workload.num_requests=400", f"results={tmp_path}")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("(stored before)") == finished
+
+
+def test_a_point_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    done = twinserve(*SMALL, "workload.rate=-1,20", f"results={tmp_path}")
+    assert done.returncode == 1
+    assert "workload.rate=-1: it must be a finite number above 0" in done.stderr
+    assert "(and 3 more)" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "sched_sweep" / "report.html").exists()
+    assert len(list((tmp_path / "points").glob("*/summary.json"))) == 4
+
+
+def test_what_all_points_share_is_checked_before_any_starts(tmp_path: Path) -> None:
+    done = twinserve(*SMALL, "engine.max_model_len=50", f"results={tmp_path}")
+    assert done.returncode == 2
+    assert done.stderr.count("error: ") == 1
+    assert "[" not in done.stdout
+
+
+def test_stored_results_are_drawn_again(tmp_path: Path) -> None:
+    assert twinserve(*SMALL, f"results={tmp_path}").returncode == 0
+    page = tmp_path / "sched_sweep" / "report.html"
+    drawn = page.read_bytes()
+    page.unlink()
+    done = twinserve("experiment=plot", f"path={page.parent}")
+    assert done.returncode == 0, done.stderr
+    assert page.read_bytes() == drawn
+    outcome = json.loads((page.parent / "jobs" / "0000.json").read_text())
+    done = twinserve("experiment=plot", f"path={outcome['folder']}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_drawing_what_is_not_there_is_one_error() -> None:
+    done = twinserve("experiment=plot", "path=nowhere")
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr
+
+
+def test_two_policies_of_ones_own_are_compared_by_their_paths(tmp_path: Path) -> None:
+    targets = "scheduler._target_=schedulers.FCFS,schedulers.ChunkedPrefill"
+    done = twinserve("experiment=sched_sweep", targets, "workload.num_requests=20", "workload.rate=5", "seed=0",
+                     "cost=roofline", f"results={tmp_path}")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "FCFS" in done.stdout
+    assert "ChunkedPrefill" in done.stdout
