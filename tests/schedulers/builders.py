@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from schedulers import (
     FCFS,
+    Batch,
     ChunkedPrefill,
     Limits,
     Priority,
@@ -94,6 +95,29 @@ def run_to_end(scheduler: Scheduler, max_steps: int = 1000) -> list[dict[str, in
         steps.append(output.num_scheduled_tokens)
         assert len(steps) < max_steps, "this takes too long"
     return steps
+
+
+class Composed(Scheduler):
+    """Composes as the test says; `how` can be changed from step to step."""
+
+    how: Callable[[Batch], Any]
+
+    def compose(self, batch: Batch, now: float) -> None:
+        self.how(batch)
+
+
+def schedule_all(batch: Batch) -> None:
+    """Everybody, whoever runs first."""
+    for request in [*batch.running, *batch.waiting]:
+        batch.schedule(request)
+
+
+def composed(how: Callable[[Batch], Any] = schedule_all, **limits: int) -> Composed:
+    """A scheduler that composes its steps by `how`."""
+    scheduler = create_scheduler(Composed, **limits)  # type: ignore[arg-type]
+    assert isinstance(scheduler, Composed)
+    scheduler.how = how
+    return scheduler
 
 
 def ids(requests: Sequence[Request]) -> list[str]:

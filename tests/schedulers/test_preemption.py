@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,32 +10,14 @@ from schedulers import Batch, Request, Scheduler, SchedulerError, Status
 from tests.schedulers.builders import (
     POLICIES,
     add_requests,
+    composed,
     create_request,
     create_scheduler,
     run_step,
     run_to_end,
     sample,
+    schedule_all,
 )
-
-
-class Scripted(Scheduler):
-    """Composes as the test says, step by step."""
-
-    script: Callable[[Batch], None]
-
-    def compose(self, batch: Batch, now: float) -> None:
-        self.script(batch)
-
-
-def scripted(**limits: int) -> Scripted:
-    scheduler = create_scheduler(Scripted, **limits)  # type: ignore[arg-type]
-    assert isinstance(scheduler, Scripted)
-    return scheduler
-
-
-def schedule_all(batch: Batch) -> None:
-    for request in [*batch.running, *batch.waiting]:
-        batch.schedule(request)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -96,8 +78,8 @@ def test_preemptions_are_counted_by_step_and_by_request(policy: type[Scheduler])
 
 
 def test_a_request_preempted_after_it_was_scheduled_in_the_same_step_leaves_no_trace_in_it() -> None:
-    scheduler = scripted(token_budget=100, block_size=16)
-    scheduler.script = schedule_all
+    scheduler = composed(token_budget=100, block_size=16)
+    scheduler.how = schedule_all
     first, second = add_requests(scheduler, [20, 16], max_tokens=9)
     run_step(scheduler)
 
@@ -110,7 +92,7 @@ def test_a_request_preempted_after_it_was_scheduled_in_the_same_step_leaves_no_t
         assert batch.num_free_blocks == num_free + 1
         assert batch.schedule(second) == 0  # not before the next step
 
-    scheduler.script = undo
+    scheduler.how = undo
     output, events = run_step(scheduler)
     assert output.num_scheduled_tokens == {"r0": 1}
     assert (output.sampled_ids, output.new_block_ids) == (["r0"], {})
@@ -121,27 +103,27 @@ def test_a_request_preempted_after_it_was_scheduled_in_the_same_step_leaves_no_t
 
 
 def test_a_request_admitted_and_sent_back_in_the_same_step_has_never_run() -> None:
-    scheduler = scripted(block_size=16)
+    scheduler = composed(block_size=16)
     (request,) = add_requests(scheduler, [40])
 
     def admit_and_send_back(batch: Batch) -> None:
         assert batch.schedule(request) == 40
         batch.preempt(request)
 
-    scheduler.script = admit_and_send_back
+    scheduler.how = admit_and_send_back
     output = scheduler.schedule(0.0)
     assert (output.num_scheduled_tokens, output.new_requests, output.preempted_ids) == ({}, [], [])
     assert (request.status, request.num_preemptions, request.first_scheduled_time) == (Status.WAITING, 0, None)
     assert scheduler.kv_cache.num_free_blocks == scheduler.kv_cache.num_blocks
     assert scheduler.kv_cache.find_prefix(create_request("r0", 40)) == []  # nothing was computed
-    scheduler.script = schedule_all
+    scheduler.how = schedule_all
     assert [new.request_id for new in scheduler.schedule(1.0).new_requests] == ["r0"]
     assert request.first_scheduled_time == 1.0
 
 
 def test_a_look_up_that_was_undone_in_the_same_step_is_not_counted() -> None:
-    scheduler = scripted(block_size=16)
-    scheduler.script = schedule_all
+    scheduler = composed(block_size=16)
+    scheduler.how = schedule_all
     add_requests(scheduler, [range(40)], max_tokens=1)
     run_step(scheduler)
     request = create_request("again", range(40))
@@ -153,35 +135,35 @@ def test_a_look_up_that_was_undone_in_the_same_step_is_not_counted() -> None:
 
     cache = scheduler.kv_cache
     before = cache.num_lookup_tokens, cache.num_hit_tokens
-    scheduler.script = admit_and_send_back
+    scheduler.how = admit_and_send_back
     scheduler.schedule(1.0)
     assert (cache.num_lookup_tokens, cache.num_hit_tokens) == before
     assert request.num_cached_tokens == 0
-    scheduler.script = schedule_all
+    scheduler.how = schedule_all
     scheduler.schedule(2.0)
     assert (cache.num_lookup_tokens, cache.num_hit_tokens) == (80, 32)
     assert request.num_cached_tokens == 32
 
 
 def test_a_hit_after_a_preemption_that_was_undone_in_the_same_step_is_not_counted() -> None:
-    scheduler = scripted(block_size=16)
-    scheduler.script = schedule_all
+    scheduler = composed(block_size=16)
+    scheduler.how = schedule_all
     (request,) = add_requests(scheduler, [40])
     run_step(scheduler)
-    scheduler.script = lambda batch: batch.preempt(request)
+    scheduler.how = lambda batch: batch.preempt(request)
     scheduler.schedule(1.0)
 
     def admit_and_send_back(batch: Batch) -> None:
         assert batch.schedule(request) == 9
         batch.preempt(request)
 
-    scheduler.script = admit_and_send_back
+    scheduler.how = admit_and_send_back
     scheduler.schedule(2.0)
     assert (scheduler.kv_cache.num_rehit_tokens, request.num_recached_tokens, request.num_preemptions) == (0, 0, 1)
 
 
 def test_requests_that_share_a_prefix_not_yet_computed_lose_their_place_with_its_owner() -> None:
-    scheduler = scripted(block_size=4)
+    scheduler = composed(block_size=4)
     owner, sharer, other = add_requests(scheduler, [range(10), range(10), range(50, 60)])
 
     def undo(batch: Batch) -> None:
@@ -189,7 +171,7 @@ def test_requests_that_share_a_prefix_not_yet_computed_lose_their_place_with_its
         assert sharer.num_computed_tokens == 8
         batch.preempt(owner)
 
-    scheduler.script = undo
+    scheduler.how = undo
     output, _ = run_step(scheduler)
     assert output.num_scheduled_tokens == {"r2": 10}
     assert (owner.status, sharer.status, other.status) == (Status.WAITING, Status.WAITING, Status.RUNNING)
@@ -197,8 +179,8 @@ def test_requests_that_share_a_prefix_not_yet_computed_lose_their_place_with_its
 
 
 def test_requests_that_share_a_prefix_of_an_earlier_step_keep_their_place_when_its_owner_goes() -> None:
-    scheduler = scripted(block_size=4)
-    scheduler.script = schedule_all
+    scheduler = composed(block_size=4)
+    scheduler.how = schedule_all
     (owner,) = add_requests(scheduler, [range(10)])
     run_step(scheduler)
     sharer = create_request("sharer", range(10))
@@ -208,21 +190,21 @@ def test_requests_that_share_a_prefix_of_an_earlier_step_keep_their_place_when_i
         schedule_all(batch)
         batch.preempt(owner)
 
-    scheduler.script = undo
+    scheduler.how = undo
     output, _ = run_step(scheduler)
     assert output.num_scheduled_tokens == {"sharer": 2}
     assert sharer.num_cached_tokens == 8
 
 
 def test_results_of_requests_preempted_or_aborted_in_flight_are_dropped_and_others_arrive_in_order() -> None:
-    scheduler = scripted(block_size=16)
-    scheduler.script = schedule_all
+    scheduler = composed(block_size=16)
+    scheduler.how = schedule_all
     stays, preempted, aborted = add_requests(scheduler, [10, 10, 10])
     first = scheduler.schedule(0.0)
-    scheduler.script = lambda batch: batch.preempt(preempted)
+    scheduler.how = lambda batch: batch.preempt(preempted)
     second = scheduler.schedule(0.1)
     scheduler.abort_request("r2", 0.2)
-    scheduler.script = schedule_all
+    scheduler.how = schedule_all
     third = scheduler.schedule(0.3)
     assert (second.num_scheduled_tokens, second.preempted_ids) == ({}, ["r1"])
     assert (third.num_scheduled_tokens, third.finished_ids) == ({"r1": 10}, ["r2"])
@@ -252,11 +234,11 @@ def test_a_result_meant_for_an_aborted_request_does_not_reach_a_later_one_of_the
 
 @pytest.mark.parametrize("finish_first", [True, False])
 def test_finishing_and_preempting_the_same_request_frees_its_blocks_once(finish_first: bool) -> None:
-    scheduler = scripted(block_size=16)
-    scheduler.script = schedule_all
+    scheduler = composed(block_size=16)
+    scheduler.how = schedule_all
     (request,) = add_requests(scheduler, [40], max_tokens=1)
     output = scheduler.schedule(0.0)
-    scheduler.script = lambda batch: batch.preempt(request)
+    scheduler.how = lambda batch: batch.preempt(request)
     if finish_first:
         scheduler.update_from_output(output, sample(output), 1.0)
         with pytest.raises(SchedulerError, match="not running"):
