@@ -40,7 +40,7 @@ def make_point(folder: Path, slo: SLO | None, axes: dict[str, Any], **more: Any)
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of two schedulers at two rates, with all that can go wrong."""
     folder = tmp_path_factory.mktemp("sweep")
-    points = []
+    points: list[Point] = []
     for scheduler in ("static", HOSTILE):
         for rate in (2.0, 8.0):
             for seed in (0, 1):

@@ -97,7 +97,7 @@ def test_gzipped_files_are_read_as_plain_ones(folder: Path) -> None:
     step = batch((24, 40), decodes=[20, 40, 45])
     plain = profiled(folder).step_time(step)
     for file in (folder / "tp1").glob("*.csv"):
-        file.with_suffix(".csv.gz").write_bytes(gzip.compress(file.read_bytes()))
+        file.with_suffix(".csv.gz").write_bytes(gzip.compress(file.read_bytes(), mtime=0))
         file.unlink()
     assert profiled(folder).step_time(step) == plain
 
@@ -198,7 +198,7 @@ def test_a_file_without_rows_or_with_half_its_gzip_is_refused_by_name(folder: Pa
     with pytest.raises(InputError, match=f"{name}.csv has a header and no rows"):
         profiled(folder)
     file.unlink()
-    packed = gzip.compress(text)
+    packed = gzip.compress(text, mtime=0)
     file.with_suffix(".csv.gz").write_bytes(packed[: len(packed) // 2])
     with pytest.raises(InputError, match=rf"{name}\.csv\.gz cannot be read"):
         profiled(folder)
