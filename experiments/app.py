@@ -27,14 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        if not arguments:
-            print(usage(("experiment", "scheduler")))
-            return 0
-        if "-h" in arguments or "--help" in arguments:
-            print(usage(GROUPS))
-            return 0
-        check_choices(arguments)
-        return run_hydra(choose_custom(arguments))
+        status = dispatch(arguments)
+        sys.stdout.flush()
+        return status  # noqa: TRY300
     except TwinserveError as error:
         return report(error)
     except KeyboardInterrupt:
@@ -43,8 +38,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # such as `python -m platform | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    finally:
-        sys.stdout.flush()
+
+
+def dispatch(arguments: list[str]) -> int:
+    """Answer a command line: the usage text, or what Hydra makes of it."""
+    if not arguments:
+        print(usage(("experiment", "scheduler")))
+        return 0
+    if "-h" in arguments or "--help" in arguments:
+        print(usage(GROUPS))
+        return 0
+    check_choices(arguments)
+    return run_hydra(choose_custom(arguments))
 
 
 def report(error: TwinserveError) -> int:
@@ -100,6 +105,8 @@ def answer(config: DictConfig) -> None:
         getattr(import_module(module), function)(composed)
     except TwinserveError as error:
         raise SystemExit(report(error)) from error
+    except BrokenPipeError:
+        raise SystemExit(1) from None
 
 
 def import_from_here() -> None:

@@ -203,7 +203,8 @@ class Batch:
             missing = num_blocks + self._kv.num_free_among(prefix) - self._kv.num_free_blocks
             if missing <= 0 and self.slots_left > 0:
                 break
-            max_tokens = num_tokens  # room is made for these, though the budget may grow by what is undone
+            if not whole:
+                max_tokens = num_tokens  # room is made for these, though the budget may grow by what is undone
             # Whoever yields may be computing that very prefix, so look it up again.
             if not (may_preempt and self._make_room(request, missing, self.slots_left < 1, prefix)):
                 return self._vain()

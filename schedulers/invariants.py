@@ -56,9 +56,9 @@ class StepChecker:
             raise SchedulerError(f"step {output.step}: {self._name} {problem}")
 
     def _is_futile(self, num_tokens: int, output: SchedulerOutput, live: Mapping[str, Request]) -> bool:
-        """Whether all work since the last token produced, or since the oldest request left, was for nothing."""
+        """Whether all work since the last token produced, or since one it was spent on left, was for nothing."""
         if output.sampled_ids or self._witness not in live:
-            self._witness = next(iter(live))
+            self._witness = next(iter(output.num_scheduled_tokens))
             self._futile_tokens = self._most_live_tokens = 0
             return False
         self._futile_tokens += num_tokens

@@ -88,7 +88,7 @@ def run_step(
 
 def run_to_end(scheduler: Scheduler, max_steps: int = 1000) -> list[dict[str, int]]:
     """Run steps until nobody is left; the tokens that each step scheduled."""
-    steps = []
+    steps: list[dict[str, int]] = []
     while scheduler.num_running + scheduler.num_waiting:
         output, _ = run_step(scheduler, float(len(steps)))
         assert output.num_scheduled_tokens, "a step made no progress"

@@ -46,8 +46,11 @@ class Chaotic(Scheduler):
             elif running or waiting:
                 request = self._random.choice([*running, *waiting])
                 max_tokens = self._random.choice([None, None, 0, 1, 3, 10])
-                scheduled = batch.schedule(request, max_tokens, whole=self._random.random() < 0.3)
+                whole = max_tokens is None and self._random.random() < 0.5
+                scheduled = batch.schedule(request, max_tokens, whole=whole)
                 assert scheduled == 0 or request.status is Status.RUNNING
+                left = request.num_remaining_tokens - scheduled
+                assert not (whole and scheduled and left) or scheduled == self.limits.token_budget
 
 
 class Displacing(Scheduler):

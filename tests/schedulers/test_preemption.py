@@ -71,9 +71,10 @@ def test_preemptions_are_counted_by_step_and_by_request(policy: type[Scheduler])
     scheduler = create_scheduler(policy, num_blocks=6, block_size=4, max_num_seqs=4)
     requests = add_requests(scheduler, [4, 4, 4, 4], max_tokens=12)
     num_by_step = 0
-    while scheduler.num_running + scheduler.num_waiting:
+    for _ in range(200):
         output, _ = run_step(scheduler)
         num_by_step += len(output.preempted_ids)
+    assert [request.num_output_tokens for request in requests] == [12] * 4
     assert num_by_step == sum(request.num_preemptions for request in requests) > 0
 
 
@@ -279,6 +280,28 @@ class MakesWay(Scheduler):
         for request in batch.waiting:
             if not batch.schedule(request):
                 break
+
+
+class MakesWayForAll(MakesWay):
+    """The same with whole prompts, from the second step on."""
+
+    def compose(self, batch: Batch, now: float) -> None:
+        for request in batch.running:
+            batch.schedule(request)
+        for request in batch.waiting:
+            batch.schedule(request, whole=batch.step > 1)
+
+
+def test_whoever_displaces_the_owner_of_its_prefix_in_the_same_step_gets_all_of_its_tokens_or_none() -> None:
+    scheduler = create_scheduler(MakesWayForAll, token_budget=12, num_blocks=6, block_size=4)
+    scheduler.add_request(create_request("owner", range(22), priority=5, max_tokens=2))
+    assert run_step(scheduler)[0].num_scheduled_tokens == {"owner": 12}
+    # "owner" goes on to its 22nd token; of its six blocks "urgent" shares five, and it needs one more.
+    scheduler.add_request(create_request("urgent", [*range(20), 50, 51], priority=0, max_tokens=2))
+    output, _ = run_step(scheduler)
+    assert output.preempted_ids == ["owner"]
+    # Two of the five are not computed after all, so that ten tokens are left and not two.
+    assert output.num_scheduled_tokens == {"urgent": 10}
 
 
 def test_whoever_displaces_a_request_of_the_same_step_runs_in_it_though_the_budget_grew_by_what_was_undone() -> None:

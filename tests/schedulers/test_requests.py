@@ -40,7 +40,7 @@ def test_a_request_that_contradicts_itself_is_refused_by_name(fields: dict[str, 
     ],
 )
 def test_a_request_that_can_never_fit_is_refused_on_arrival_with_the_reason_and_others_go_on(
-    policy: type[Scheduler], limits: dict[str, int], whose: str
+    policy: type[Scheduler], limits: dict[str, Any], whose: str
 ) -> None:
     scheduler = create_scheduler(policy, **limits)
     (fits,) = add_requests(scheduler, [60], max_tokens=4)

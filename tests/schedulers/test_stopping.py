@@ -104,7 +104,8 @@ def test_one_token_at_most_ends_with_the_first_and_reason_length(policy: type[Sc
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_without_max_tokens_the_model_s_limit_or_the_cache_ends_the_output(policy: type[Scheduler]) -> None:
-    for limits, longest in (({"max_model_len": 24}, 24), ({"num_blocks": 2}, 32)):
+    cases: list[tuple[dict[str, Any], int]] = [({"max_model_len": 24}, 24), ({"num_blocks": 2}, 32)]
+    for limits, longest in cases:
         scheduler = create_scheduler(policy, **limits)
         (request,) = add_requests(scheduler, [10])
         run_to_end(scheduler)
@@ -124,8 +125,11 @@ def reach(state: str, policy: type[Scheduler]) -> tuple[Scheduler, Request]:
         run_step(scheduler)
     if state == "in flight":
         scheduler.schedule(0.5)
-    while state == "preempted" and request.status is not Status.PREEMPTED:
-        run_step(scheduler)
+    if state == "preempted":
+        for _ in range(40):
+            if request.status is not Status.PREEMPTED:
+                run_step(scheduler)
+        assert request.status is Status.PREEMPTED
     return scheduler, request
 
 

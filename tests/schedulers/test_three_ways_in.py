@@ -131,7 +131,7 @@ def test_overriding_the_composition_decides_the_whole_step() -> None:
 
 
 def test_a_policy_that_asks_for_more_than_there_is_gets_what_there_is() -> None:
-    got = []
+    got: list[int] = []
 
     def greedy(batch: Batch) -> None:
         got.extend(batch.schedule(request, 10**9) for request in [*batch.running, *batch.waiting])

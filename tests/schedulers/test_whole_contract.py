@@ -10,11 +10,11 @@ import pytest
 from schedulers import (
     Batch,
     BatchShape,
-    ChunkedPrefill,
     FinishReason,
     KVCache,
     Limits,
     NewRequest,
+    Priority,
     Request,
     SchedulerContract,
     SchedulerError,
@@ -172,14 +172,20 @@ def test_a_policy_that_starves_everybody_is_stopped() -> None:
         run()
 
 
-def test_long_prompts_that_their_clients_cancel_one_after_the_other_are_not_taken_for_starvation() -> None:
-    scheduler = create_scheduler(ChunkedPrefill, token_budget=10)
+@pytest.mark.parametrize("num_patient", [0, 1])
+def test_long_prompts_that_their_clients_cancel_one_after_the_other_are_not_taken_for_starvation(
+    num_patient: int,
+) -> None:
+    scheduler = create_scheduler(Priority, token_budget=10, max_num_seqs=1)
     checker = StepChecker(scheduler)
+    patient = [create_request("patient", 20, priority=9)] * num_patient
+    for request in patient:
+        scheduler.add_request(request)
     for i in range(50):
         request = create_request(f"r{i}", 100)
         scheduler.add_request(request)
         for _ in range(9):
             output = scheduler.schedule(float(i))
-            check(checker, output, [request])
+            check(checker, output, [*patient, request])
             scheduler.update_from_output(output, StepResult({}), float(i))
         scheduler.abort_request(request.request_id, float(i))

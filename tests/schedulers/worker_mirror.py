@@ -66,7 +66,7 @@ class WorkerMirror:
         for request_id, num_tokens in output.num_scheduled_tokens.items():
             self.rows[request_id].num_computed_tokens += num_tokens
         self._verify()
-        sampled = {}
+        sampled: dict[str, list[int]] = {}
         for request_id in output.sampled_ids:
             row = self.rows[request_id]
             row.truncate(row.num_computed_tokens)

@@ -15,7 +15,7 @@ def serve(num_output_tokens: int, **fields: object) -> Request:
     request = Request("r0", 0.0, num_prompt_tokens=20, **{"eos_token_id": EOS, **fields})  # type: ignore[arg-type]
     scheduler.add_request(request)
     tokens.expect("r0", num_output_tokens)
-    while scheduler.num_running + scheduler.num_waiting:
+    for _ in range(100):
         output = scheduler.schedule(0.0)
         scheduler.update_from_output(output, tokens.sample(output), 0.0)
     return request
