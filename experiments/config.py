@@ -68,7 +68,8 @@ class Point:
     @property
     def name(self) -> str:
         """The point as a person would say it."""
-        return " ".join([self.label, *(f"{key}={value}" for key, value in self.axes.items() if key != "scheduler")])
+        told = {key: "recorded" if value is None else value for key, value in self.axes.items() if key != "scheduler"}
+        return " ".join([self.label, *(f"{key}={value}" for key, value in told.items())])
 
     def scheduler(self) -> SchedulerContract:
         """A fresh scheduler of this point's policy."""
@@ -130,7 +131,8 @@ def read_point(composed: Composed) -> Point:
     axes = {"scheduler": label, "rate": decisive["workload"].get("rate"), "seed": decisive["seed"]}
     leaves = _leaves(decisive)
     for key in varied:
-        if key in leaves and key not in ("workload.rate", "seed") and not key.startswith("scheduler"):
+        told_elsewhere = key in ("workload.rate", "seed") or key.startswith("scheduler") or key.endswith("path")
+        if key in leaves and not told_elsewhere:
             axes[key] = leaves[key]
         elif key in choices and key not in ("scheduler", "experiment"):
             axes[key] = choices[key]

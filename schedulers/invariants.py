@@ -11,7 +11,7 @@ from schedulers.step import SchedulerOutput
 
 
 class StepChecker:
-    """Watches the steps of one scheduler, at constant cost a step.
+    """Watches the steps of one scheduler, at a cost far below a step's own.
 
     Policies that go through `Batch` cannot exceed the limits; schedulers that implement the whole contract can, and any
     policy can fail to make progress.
