@@ -6,8 +6,7 @@ Every error that a user can cause derives from `TwinserveError`; the door prints
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 
 class TwinserveError(Exception):
@@ -26,16 +25,22 @@ class SchedulerError(TwinserveError):
     """A policy raised, broke an invariant, or made no progress; the message names the step."""
 
 
-@contextmanager
-def blaming(scheduler: object, step: int) -> Iterator[None]:
+class blaming:  # noqa: N801 (reads as a verb where it is used)
     """Turn whatever a policy raises into one `SchedulerError` that names the step, the policy and the line."""
-    try:
-        yield
-    except TwinserveError:
-        raise
-    except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        raise SchedulerError(
-            f"step {step}: {type(scheduler).__name__} raised {type(error).__name__}: {error} "
-            f"({where.filename}, line {where.lineno})"
-        ) from error
+
+    __slots__ = ("_scheduler", "_step")
+
+    def __init__(self, scheduler: object, step: int) -> None:
+        self._scheduler = scheduler
+        self._step = step
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, Exception) and not isinstance(error, TwinserveError):
+            where = traceback.extract_tb(trace)[-1]
+            raise SchedulerError(
+                f"step {self._step}: {type(self._scheduler).__name__} raised {type(error).__name__}: {error} "
+                f"({where.filename}, line {where.lineno})"
+            ) from error

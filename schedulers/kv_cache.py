@@ -142,10 +142,11 @@ class KVCache:
 
     def free(self, request: Request) -> None:
         """Take all blocks from `request`, tail first, so that the start of a prefix outlives its end."""
+        num_owners, hash_of = self._num_owners, self._hash_of
         for block_id in reversed(request.block_ids):
-            self._num_owners[block_id] -= 1
-            if not self._num_owners[block_id]:
-                if self._hash_of[block_id] is None:
+            num_left = num_owners[block_id] = num_owners[block_id] - 1
+            if not num_left:
+                if hash_of[block_id] is None:
                     self._blank.append(block_id)
                 else:
                     self._cached[block_id] = None
@@ -221,10 +222,12 @@ class KVCache:
         prompt, size = request.prompt_token_ids, self.block_size
         hashes = request.block_hashes
         if prompt is None:
-            names, salt = request.prompt_block_hashes[: request.num_prompt_tokens // size], request.cache_salt
-            known = len(hashes)
-            hashes.extend([(salt, name) for name in names[known:]] if salt else names[known:])
-            return len(hashes) > known
+            names, salt = request.prompt_block_hashes, request.cache_salt
+            if hashes or not names:
+                return False
+            names = names[: request.num_prompt_tokens // size]
+            hashes.extend([(salt, name) for name in names] if salt else names)
+            return bool(hashes)
         start = len(hashes) * size
         end = start + size
         if end > request.num_tokens:
@@ -258,6 +261,9 @@ class KVCache:
     def _drop_hash(self, block_id: int) -> None:
         name = self._hash_of[block_id]
         self._hash_of[block_id] = None
+        if not self._twins:
+            del self._block_of[name]
+            return
         twins = self._twins.get(name)
         if self._block_of[name] == block_id:
             if twins:
