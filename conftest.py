@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from importlib.util import find_spec
 from pathlib import Path
 
 from hypothesis import settings
@@ -16,3 +17,8 @@ if not hasattr(platform, "__path__"):
 # Machines that run tests are shared: a slow example is no fault.
 settings.register_profile("twinserve", deadline=None)
 settings.load_profile("twinserve")
+
+
+def pytest_report_header() -> str:
+    """Say whether the real engine is among what is tested."""
+    return "real engine: " + ("tested" if find_spec("torch") else "left out, as torch is absent (make test-real)")

@@ -6,6 +6,6 @@ prompts = ["The capital of France is", "A discrete-event simulator is"]
 
 with LLM(scheduler="chunked_prefill") as llm:
     for output in llm.generate(prompts, SamplingParams(temperature=0, max_tokens=24)):
-        print(output.prompt, output.outputs[0].text)
+        print(f"{output.prompt}{output.outputs[0].text}")
     [answer] = llm.chat([{"role": "user", "content": "Who are you?"}], SamplingParams(temperature=0, max_tokens=24))
     print(answer.outputs[0].text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,13 +100,26 @@ def answer(config: DictConfig) -> None:
         choices={str(group): str(chosen) for group, chosen in hydra.runtime.choices.items()},
         varied=[override.lstrip("+~").partition("=")[0] for override in hydra.overrides.task],
     )
-    module, _, function = config.ask.rpartition(".")
     try:
-        getattr(import_module(module), function)(composed)
+        function_at(str(config.ask))(composed)
     except TwinserveError as error:
         raise SystemExit(report(error)) from error
     except BrokenPipeError:
         raise SystemExit(1) from None
+
+
+def function_at(path: str) -> Callable[[Composed], None]:
+    """The function that an experiment's `ask` names.
+
+    Raises:
+        InputError: there is none.
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        function: Callable[[Composed], None] = getattr(import_module(module), name)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise InputError(f"ask={path}: there is no such function ({error}); choose an experiment=...") from error
+    return function
 
 
 def import_from_here() -> None:
@@ -143,7 +156,7 @@ def check_choices(arguments: Sequence[str]) -> None:
                 f"did you mean {groups[0]}={argument}?" if groups else "arguments are key=value, such as experiment=run"
             )
             raise InputError(f"{argument!r} is not understood: {hint}")
-        if key in GROUPS:
+        if equals and key in GROUPS and not set(value) & set("([{'\""):  # Hydra's own grammar is left to Hydra
             known = files_of(key)
             for name in value.split(","):
                 if name.strip() not in known:
@@ -173,8 +186,9 @@ def usage(groups: Sequence[str]) -> str:
         "usage: python -m platform [experiment=NAME] [KEY=VALUE ...]      (or: twinserve ...)",
         "",
         "  python -m platform experiment=sched_sweep                       compare schedulers over arrival rates",
-        "  python -m platform experiment=run scheduler=fcfs workload.rate=4     one run",
+        "  python -m platform experiment=run scheduler=fcfs workload.rate=4  one run",
         "  python -m platform experiment=sched_sweep scheduler._target_=my.module.Policy   a policy of your own",
+        "  python -m platform experiment=run mode=real model=smollm2-135m  one run in the real engine",
         "  python -m platform experiment=plot path=results/sched_sweep     draw stored results again",
         "",
         "  --cfg job   print the composed configuration        --help   everything there is to choose",

@@ -6,25 +6,57 @@ import hashlib
 import importlib
 import inspect
 import json
+import os
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.workloads import Workload, build
+from experiments.workloads import Workload, build, checks
 from schedulers import SLO, InputError, Limits, SchedulerContract, TwinserveError
-from sim.hardware import num_kv_blocks
+from sim.hardware import ModelShape, num_kv_blocks
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from experiments.real_run import RealEngine
     from sim.costs import CostModel
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
 
+#: Modules of this folder that make a run, or its files.
+CODE = ("columns", "decision_log", "metrics", "run", "storage", "trace")
+
 #: Nodes of a config that decide the outcome of a point, and those that only say what to do with it.
 POINT_KEYS = ("mode", "scheduler", "model", "device", "cost", "workload", "slo", "seed", "engine")
-OTHER_KEYS = ("ask", "results", "path")
+OTHER_KEYS = ("ask", "results", "path", "jobs")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Engine:
+    """The node `engine`: what an engine can hold, whatever the policy. See conf/config.yaml for each key.
+
+    Raises:
+        InputError: a value is not of its kind; the message names it.
+    """
+
+    block_size: int
+    num_blocks: int | None
+    memory_utilization: float
+    tensor_parallel: int
+    prefix_caching: bool
+    max_model_len: int | None
+
+    def __post_init__(self) -> None:
+        checks.count("engine.block_size", self.block_size)
+        checks.count("engine.tensor_parallel", self.tensor_parallel)
+        checks.positive("engine.memory_utilization", self.memory_utilization)
+        checks.flag("engine.prefix_caching", self.prefix_caching)
+        for key in ("num_blocks", "max_model_len"):
+            if (value := getattr(self, key)) is not None:
+                checks.count(f"engine.{key}", value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +83,10 @@ class Point:
         axes: what a sweep varies, for reports.
         folder: where its results lie, named by content: the same point, run by the same code, has the same folder.
         config_yaml: the composed configuration.
+        cost: prices the steps of a simulation; None in a real run, whose steps take what they take.
+        real: the engine of a real run; None: the point is simulated.
+        timing: where its step times come from, in one line for reports.
+        keep_decisions: whether the folder is to hold every decision of every step, for a replay.
     """
 
     label: str
@@ -61,15 +97,20 @@ class Point:
     policy: type
     policy_params: dict[str, Any]
     limits: Limits
-    cost: CostModel
+    cost: CostModel | None
+    real: RealEngine | None
+    timing: str
+    keep_decisions: bool
     slo: SLO
     seed: int
 
     @property
     def name(self) -> str:
         """The point as a person would say it."""
-        told = {key: "recorded" if value is None else value for key, value in self.axes.items() if key != "scheduler"}
-        return " ".join([self.label, *(f"{key}={value}" for key, value in told.items())])
+        told = {key: Path(str(value)).name if key.endswith("path") else value for key, value in self.axes.items()}
+        if told["rate"] is None:
+            told["rate"] = "recorded"
+        return " ".join([self.label, *(f"{key}={value}" for key, value in told.items() if key != "scheduler")])
 
     def scheduler(self) -> SchedulerContract:
         """A fresh scheduler of this point's policy."""
@@ -102,6 +143,7 @@ def read_point(composed: Composed) -> Point:
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         raise InputError(str(error).splitlines()[0]) from error
+    _check_whole(plain)
     decisive: dict[str, Any] = {key: plain[key] for key in POINT_KEYS}
     if not isinstance(plain["results"], str) or not plain["results"]:
         raise InputError(f"results={plain['results']}: it must be a folder to write to")
@@ -109,46 +151,67 @@ def read_point(composed: Composed) -> Point:
     if missing:
         raise InputError(f"{missing} has no value yet; give one: {missing}=...")
 
-    scheduler, engine = dict(decisive["scheduler"]), decisive["engine"]
+    scheduler = dict(decisive["scheduler"])
     target = scheduler.pop("_target_")
     policy = find_class(target, "scheduler._target_")
     model, device = make(config.model, "model"), make(config.device, "device")
-    tensor_parallel = engine["tensor_parallel"]
+    try:
+        engine = Engine(**decisive["engine"])
+    except TypeError as error:  # a key too many, or one too few
+        raise InputError(f"engine: {error}; there are {', '.join(Engine.__slots__)}") from error
+    if engine.num_blocks is None and decisive["mode"]["name"] == "real":
+        raise InputError(
+            "engine.num_blocks=null: a real run needs the number of KV blocks, so that the simulation of the same "
+            "point holds as many"
+        )
     limits = Limits(
         token_budget=scheduler.pop("token_budget"),
         max_num_seqs=scheduler.pop("max_num_seqs"),
-        num_blocks=_whole_number("engine.num_blocks", engine["num_blocks"])
-        or num_kv_blocks(model, device, engine["block_size"], engine["memory_utilization"], tensor_parallel),
-        block_size=engine["block_size"],
-        max_model_len=_whole_number("engine.max_model_len", engine["max_model_len"]) or model.max_model_len,
-        prefix_caching=engine["prefix_caching"],
+        num_blocks=engine.num_blocks
+        or num_kv_blocks(model, device, engine.block_size, engine.memory_utilization, engine.tensor_parallel),
+        block_size=engine.block_size,
+        max_model_len=engine.max_model_len or model.max_model_len,
+        prefix_caching=engine.prefix_caching,
     )
     label = choices["scheduler"] if choices["scheduler"] != "custom" else policy.__name__
-    tuned = {key.removeprefix("scheduler."): value for key, value in _leaves(decisive).items() if key in varied}
+    nodes = _nodes(decisive)
     label += "".join(
-        f" {key}={tuned[key]}" for key in sorted(scheduler | {"token_budget": 0, "max_num_seqs": 0}) if key in tuned
+        f" {key.removeprefix('scheduler.')}={nodes[key]}"
+        for key in sorted({*varied} & nodes.keys() - {"scheduler._target_"})
+        if key.startswith("scheduler.")
     )
     axes = {"scheduler": label, "rate": decisive["workload"].get("rate"), "seed": decisive["seed"]}
-    leaves = _leaves(decisive)
     for key in varied:
-        told_elsewhere = key in ("workload.rate", "seed") or key.startswith("scheduler") or key.endswith("path")
-        if key in leaves and not told_elsewhere:
-            axes[key] = leaves[key]
-        elif key in choices and key not in ("scheduler", "experiment"):
+        if key in ("workload.rate", "seed", "experiment") or key.startswith("scheduler"):
+            continue
+        if key in choices:
             axes[key] = choices[key]
-    cost = make(config.cost, "cost", model=model, device=device, tensor_parallel=tensor_parallel)
-    digest = _digest(decisive, policy, cost)
+        elif key in nodes:
+            axes[key] = nodes[key]
+    workload = build(config.workload)
+    cost, real = None, None
+    if decisive["mode"]["name"] == "sim":
+        cost = make(config.cost, "cost", model=model, device=device, tensor_parallel=engine.tensor_parallel)
+        timing: str = cost.describe()
+        digest = _digest(decisive, (policy, type(cost), type(workload)), timing)
+    else:
+        real = _real_engine(decisive["mode"], model, engine.tensor_parallel)
+        timing = real.describe()
+        digest = _digest(decisive, (policy, type(real), type(workload)), f"{timing} of {os.uname().nodename}")
     rate = f"-rate{axes['rate']:g}" if isinstance(axes["rate"], int | float) else ""
     return Point(
         label=label,
         axes=axes,
         folder=Path(plain["results"]) / "points" / f"{_slug(label)}{rate}-seed{decisive['seed']}-{digest}",
         config_yaml=OmegaConf.to_yaml(OmegaConf.create(decisive)),
-        workload=build(config.workload),
+        workload=workload,
         policy=policy,
         policy_params=scheduler,
         limits=limits,
         cost=cost,
+        real=real,
+        timing=timing,
+        keep_decisions=decisive["mode"]["decisions"],
         slo=make(config.slo, "slo"),
         seed=decisive["seed"],
     )
@@ -204,10 +267,18 @@ def find_class(target: str, key: str) -> type:
     return found
 
 
-def _whole_number(key: str, value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
-        return value
-    raise InputError(f"{key}={value}: it must be a whole number of at least 1, or null")
+def _check_whole(plain: dict[str, Any]) -> None:
+    """Refuse a config of which something was deleted (`~seed`), or that asks for a world that is not there."""
+    nodes = {"scheduler": ("_target_", "token_budget", "max_num_seqs")}
+    for key in (*POINT_KEYS, "results"):
+        if key not in plain:
+            raise InputError(f"{key} is missing, and every run needs one")
+        for name in nodes.get(key, ()):
+            if name not in plain[key]:
+                raise InputError(f"{key}.{name} is missing, and every run needs one")
+    if plain["mode"].get("name") not in ("sim", "real"):
+        raise InputError(f"mode={plain['mode']}: there are mode=sim and mode=real")
+    checks.flag("mode.decisions", plain["mode"].get("decisions"))
 
 
 def _missing(node: Any, path: str = "") -> str | None:
@@ -222,28 +293,54 @@ def _missing(node: Any, path: str = "") -> str | None:
     return None
 
 
-def _leaves(node: Any, path: str = "") -> dict[str, Any]:
-    """All scalar values by dotted key."""
-    if not isinstance(node, dict):
-        return {path: node}
-    leaves: dict[str, Any] = {}
+def _nodes(node: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """All values by dotted key: the scalar ones, and those that hold others."""
+    nodes: dict[str, Any] = {}
     for key, value in node.items():
-        leaves.update(_leaves(value, f"{path}.{key}" if path else str(key)))
-    return leaves
+        name = f"{path}{key}"
+        nodes[name] = value
+        if isinstance(value, dict):
+            nodes.update(_nodes(value, f"{name}."))
+    return nodes
 
 
-def _digest(decisive: dict[str, Any], policy: type, cost: CostModel) -> str:
-    """What a point's outcome depends on, in ten hex digits: its config, its prices, the code, the files it names."""
-    hasher = hashlib.sha256(json.dumps([decisive, cost.describe()], sort_keys=True, default=str).encode())
-    rooms = (ROOT / "schedulers", ROOT / "sim", ROOT / "experiments" / "workloads")
+def _real_engine(mode: dict[str, Any], model: ModelShape, tensor_parallel: int) -> RealEngine:
+    """The engine of a real run. Only here does an experiment import the real world."""
+    try:
+        from experiments.real_run import RealEngine
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"mode=real needs {error.name}, which is not installed: pip install twinserve[real]"
+        ) from error
+    settings = {key: value for key, value in mode.items() if key not in ("name", "decisions")}
+    try:
+        return RealEngine(model=model, tensor_parallel=tensor_parallel, **settings)
+    except TypeError as error:  # a key too many, or one too few
+        raise InputError(f"mode: {error}; see conf/mode/real.yaml for what there is") from error
+
+
+def _digest(decisive: dict[str, Any], classes: Iterable[type], timing: str) -> str:
+    """What a point's outcome depends on, in ten hex digits: its config, its step times, the code, the files it names.
+
+    `timing` says where step times come from; that of a real run names the machine, so that a run is never taken for
+    one of another machine.
+
+    Of `classes` and all that they derive from, the code is every module of the folder that they lie in: what a policy
+    imports from beside it decides as much as its own file.
+    """
+    hasher = hashlib.sha256(json.dumps([decisive, timing], sort_keys=True, default=str).encode())
+    world = "sim" if decisive["mode"]["name"] == "sim" else "real"
+    rooms = (ROOT / "schedulers", ROOT / world, ROOT / "experiments" / "workloads")
     sources = {file for room in rooms for file in room.rglob("*.py")}
-    sources.update(ROOT / "experiments" / f"{name}.py" for name in ("columns", "metrics", "run", "storage", "trace"))
-    policy_source = inspect.getsourcefile(policy)
-    if policy_source:
-        sources.add(Path(policy_source).resolve())
-    for key, value in _leaves(decisive).items():
+    sources.update(ROOT / "experiments" / f"{name}.py" for name in CODE)
+    ancestors = {ancestor for kind in classes for ancestor in kind.__mro__}
+    for module in {ancestor.__module__ for ancestor in ancestors}:
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if file and module.partition(".")[0] not in sys.stdlib_module_names:
+            sources.update(Path(file).resolve().parent.glob("*.py"))
+    for key, value in _nodes(decisive).items():
         if key.endswith("path") and value:
-            path = Path(value)
+            path = Path(str(value))
             sources.update(file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
     for file in sorted(sources):
         hasher.update(file.read_bytes())

@@ -1,4 +1,4 @@
-"""One run: a point is simulated and its folder written."""
+"""One run: a point is simulated, or served by the real engine, and its folder written."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from experiments import metrics, storage
+from experiments import decision_log, metrics, storage
 from experiments.config import Composed, Point, read_point
-from experiments.workloads import WorkloadRequest, check_lengths
+from experiments.workloads import WorkloadRequest, check_lengths, checks
 from schedulers import InputError, Request, RequestRecord, StepRecord
+from schedulers.decisions import StepDecisions
 from sim.engine import simulate
 from sim.tokens import EOS
+
+if TYPE_CHECKING:
+    from sim.costs import CostModel
 
 PROGRESS_INTERVAL_S = 5.0
 
@@ -34,6 +38,7 @@ def plot(composed: Composed) -> None:
 
     if OmegaConf.is_missing(composed.config, "path"):
         raise InputError("path has no value yet; give the folder of a run or a sweep: path=FOLDER")
+    checks.text("path", composed.config.path)
 
     from experiments.report import redraw
 
@@ -42,11 +47,32 @@ def plot(composed: Composed) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The records of a run, and how many requests of its workload were left out as too long for the model."""
+    """What a run left.
+
+    Attributes:
+        num_dropped: requests of the workload that were left out, being too long for the model.
+        warnings: what a reader of the results should know, one sentence each.
+        decisions: those of every step, if they were to be kept.
+    """
 
     steps: list[StepRecord]
     requests: list[RequestRecord]
     num_dropped: int
+    warnings: list[str]
+    decisions: list[StepDecisions] | None = None
+
+
+def measure(point: Point) -> Outcome:
+    """Make a point, in the world that it asks for.
+
+    Raises:
+        TwinserveError: what was wrong with the input, with the policy, or with the engine.
+    """
+    if point.real is None:
+        return simulate_point(point)
+    from experiments.real_run import serve_point
+
+    return serve_point(point)
 
 
 def simulate_point(point: Point) -> Outcome:
@@ -60,15 +86,19 @@ def simulate_point(point: Point) -> Outcome:
     arrivals = [
         (to_request(request, point.limits.block_size), request.num_output_tokens) for request in checked.requests
     ]
-    outcome = Outcome([], [], checked.num_dropped)
+    cost = cast("CostModel", point.cost)
+    steps: list[StepRecord] = []
+    requests: list[RequestRecord] = []
     progress = Progress(point.label, len(arrivals))
 
     def on_finish(record: RequestRecord) -> None:
-        outcome.requests.append(record)
-        progress.update(len(outcome.requests))
+        requests.append(record)
+        progress.update(len(requests))
 
-    simulate(arrivals, point.scheduler(), point.cost, outcome.steps.append, on_finish)
-    return outcome
+    decisions: list[StepDecisions] | None = [] if point.keep_decisions else None
+    on_decisions = None if decisions is None else decisions.append
+    simulate(arrivals, point.scheduler(), cost, steps.append, on_finish, on_decisions)
+    return Outcome(steps, requests, checked.num_dropped, cost.warnings(), decisions)
 
 
 def write_point(point: Point, outcome: Outcome, folder: Path) -> None:
@@ -77,21 +107,22 @@ def write_point(point: Point, outcome: Outcome, folder: Path) -> None:
         **metrics.summarize(outcome.steps, outcome.requests, point.slo),
         "num_dropped": outcome.num_dropped,
         "workload": point.workload.describe(),
-        "cost": point.cost.describe(),
-        "warnings": point.cost.warnings(),
+        "cost": point.timing,
+        "warnings": outcome.warnings,
     }
-    storage.write_run(folder, point.config_yaml, outcome.steps, outcome.requests, summary)
+    files = {} if outcome.decisions is None else {decision_log.FILE: decision_log.encode(outcome.decisions)}
+    storage.write_run(folder, point.config_yaml, outcome.steps, outcome.requests, summary, files)
 
 
 def ensure(point: Point) -> str:
-    """Make a point unless its folder holds it already; return it in one line.
+    """Make a point unless its folder holds it already, undamaged; return it in one line.
 
     Raises:
-        TwinserveError: as `simulate_point`; nothing is written then.
+        TwinserveError: as `measure`; nothing is written then.
     """
-    stored = storage.is_complete(point.folder)
+    stored = storage.is_sound(point.folder)
     if not stored:
-        write_point(point, simulate_point(point), point.folder)
+        write_point(point, measure(point), point.folder)
     return describe(point, storage.read_summary(point.folder)) + (" (stored before)" if stored else "")
 
 

@@ -5,6 +5,7 @@
     requests.parquet      one row a request, the fields of `RequestRecord`; token_times_s is a list
     token_histogram.csv   how many steps had how many prefill and how many decode tokens
     trace.json.gz         for Perfetto
+    decisions.jsonl.gz    with mode.decisions=true: see `experiments.decision_log`
     summary.json          the figures of `experiments.metrics.summarize`; written last: where it is, the run is complete
 
 The same run gives the same bytes: no file holds a date.
@@ -18,6 +19,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -53,6 +55,7 @@ def write_run(
     steps: StepColumns | Sequence[StepRecord],
     requests: RequestColumns | Sequence[RequestRecord],
     summary: Mapping[str, Any],
+    further_files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
     """Write a run's folder, replacing a run that is there. Only finite numbers may be in the summary.
 
@@ -66,6 +69,7 @@ def write_run(
         "requests.parquet": _parquet(_request_table(requests)),
         "token_histogram.csv": _histogram_csv(steps).encode(),
         "trace.json.gz": perfetto_trace(steps, requests),
+        **further_files,
         SUMMARY: (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode(),
     }
     write_files(folder, files)
@@ -103,6 +107,15 @@ def is_complete(folder: Path) -> bool:
     return (folder / SUMMARY).is_file()
 
 
+def is_sound(folder: Path) -> bool:
+    """Whether the folder holds a complete run of which every file is there and can be read."""
+    try:
+        read_run(folder)
+    except InputError:
+        return False
+    return all((folder / name).is_file() for name in ("token_histogram.csv", "trace.json.gz"))
+
+
 def read_summary(folder: Path) -> dict[str, Any]:
     """The summary of a complete run.
 
@@ -112,7 +125,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
     if not is_complete(folder):
         raise InputError(f"{folder} holds no complete run: it has no {SUMMARY}")
     summary = _read(folder / SUMMARY, lambda path: json.loads(path.read_text()))
-    if not isinstance(summary, dict):
+    if not isinstance(summary, dict) or "ttft_s" not in summary:
         raise InputError(f"{folder / SUMMARY} is not the summary of a run")
     return summary
 

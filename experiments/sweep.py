@@ -6,11 +6,13 @@ is the file system. Each leaves a note of its outcome in the sweep's folder:
 
     sweep.json        what was asked for, and how many points there are
     jobs/0007.json    the outcome of job 7: its folder, or why it failed
+    lock              held by the sweep that is at work in the folder
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import shlex
 import shutil
@@ -20,9 +22,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from hydra.core.override_parser.types import Override, Transformer
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import OmegaConf
 
@@ -84,18 +87,25 @@ class SweepCallback(Callback):
     Hydra turns exceptions of callbacks into warnings, so what goes wrong here leaves as SystemExit.
     """
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # jobs in other processes get a copy; the lock stays with the process that took it
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check what all points share, forget the outcomes of an earlier sweep of this folder, say what will happen."""
         with _exit_on_error():
             overrides = parse_overrides(config)
+            check_swept(overrides)
             num_points = count_points(overrides)
             point = read_point(Composed(shared_config(config, overrides), {"scheduler": "any"}, []))
             check_lengths(point.workload.requests(point.seed), point.limits.max_model_len, point.workload.too_long)
+            if point.real and OmegaConf.select(config, "hydra.launcher.n_jobs") not in (None, 1):
+                raise InputError("jobs must be 1 with mode=real: two engines at once would disturb each other's times")
             sweep = Path(config.hydra.sweep.dir)
+            self._lock = lock(sweep)
             shutil.rmtree(sweep / JOBS, ignore_errors=True)
             asked = {"num_points": num_points, "command": command()}
             storage.write_files(sweep, {SWEEP: (json.dumps(asked, indent=2) + "\n").encode()})
-            print(f"sweep of {num_points} points, priced by {point.cost.describe()}")
+            print(f"sweep of {num_points} points, {'priced by ' if point.cost else ''}{point.timing}")
             print("Ctrl-C keeps what is finished; the same command goes on from there", flush=True)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
@@ -118,9 +128,11 @@ class SweepCallback(Callback):
 def _exit_on_error() -> Iterator[None]:
     try:
         yield
-    except TwinserveError as error:
+    except (TwinserveError, HydraException) as error:
         print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2 if isinstance(error, InputError) else 1) from error
+        raise SystemExit(1 if isinstance(error, TwinserveError) and not isinstance(error, InputError) else 2) from error
+    except BrokenPipeError:  # such as `... | head`
+        raise SystemExit(1) from None
     except Exception as error:
         traceback.print_exc()
         raise SystemExit(1) from error
@@ -132,10 +144,11 @@ def finish(sweep: Path) -> tuple[Path | None, list[Outcome]]:
 
     outcomes = [Outcome(**json.loads(note.read_text())) for note in sorted((sweep / JOBS).glob("*.json"))]
     failed = [outcome for outcome in outcomes if outcome.error]
+    # By what they are: seed=0,0 is one seed.
+    done = {(outcome.folder, outcome.name): outcome for outcome in outcomes if not outcome.error}
     points = [
         Point(Path(outcome.folder), outcome.axes, storage.read_summary(Path(outcome.folder)))
-        for outcome in outcomes
-        if not outcome.error
+        for outcome in done.values()
     ]
     if not points:
         return None, failed
@@ -166,6 +179,38 @@ def parse_overrides(config: DictConfig) -> list[Override]:
 
     swept = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
     return OverridesParser.create().parse_overrides(swept + list(config.hydra.overrides.task))
+
+
+def check_swept(overrides: list[Override]) -> None:
+    """Refuse to sweep what says where all points go.
+
+    Raises:
+        InputError: naming the key.
+    """
+    for override in overrides:
+        key = override.get_key_element().lstrip("+")
+        if override.is_sweep_override() and key in ("ask", "results", "path", "jobs"):
+            raise InputError(f"{key} must have one value: the points of a sweep share it")
+
+
+def lock(sweep: Path) -> TextIO:
+    """Keep other sweeps out of the folder until the file returned is closed, by this process' death at the latest.
+
+    Raises:
+        InputError: another sweep is at work in it, or it cannot be written.
+    """
+    try:
+        sweep.mkdir(parents=True, exist_ok=True)
+        file = (sweep / "lock").open("a")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(
+            f"another sweep is at work in {sweep}; wait for it, or give this one a folder for its report: "
+            "hydra.sweep.dir=FOLDER (finished points are shared all the same)"
+        ) from None
+    except OSError as error:
+        raise InputError(f"cannot write results to {sweep}: {error.strerror}; choose another folder") from error
+    return file
 
 
 def count_points(overrides: list[Override]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from schedulers.batch import Batch
 from schedulers.errors import InputError
 from schedulers.request import Request
@@ -22,8 +24,9 @@ class ChunkedPrefill(Scheduler):
 
     def __init__(self, limits: Limits, *, max_chunk: int | None = None, seed: int = 0) -> None:
         super().__init__(limits, seed=seed)
-        if max_chunk is not None and max_chunk < 1:
-            raise InputError(f"max_chunk={max_chunk}: it must be at least 1, or null for no limit")
+        given: Any = max_chunk  # a config may say anything
+        if given is not None and (not isinstance(given, int) or given < 1):
+            raise InputError(f"max_chunk={max_chunk!r}: it must be a whole number of at least 1, or null for no limit")
         self.max_chunk = max_chunk
 
     def chunk(self, request: Request, batch: Batch) -> int:

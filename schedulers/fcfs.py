@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from schedulers.batch import Batch
 from schedulers.errors import InputError
 from schedulers.request import Request
@@ -24,8 +26,9 @@ class FCFS(Scheduler):
 
     def __init__(self, limits: Limits, *, watermark: float = 0.01, seed: int = 0) -> None:
         super().__init__(limits, seed=seed)
-        if not 0 <= watermark < 1:
-            raise InputError(f"watermark={watermark}: it must be at least 0 and less than 1")
+        given: Any = watermark  # a config may say anything
+        if not isinstance(given, int | float) or not 0 <= given < 1:
+            raise InputError(f"watermark={watermark!r}: it must be a number of at least 0 and less than 1")
         self.num_reserved_blocks = int(watermark * limits.num_blocks)
 
     def admit(self, request: Request, batch: Batch) -> bool:

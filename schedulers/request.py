@@ -37,7 +37,7 @@ class SLO:
     def __post_init__(self) -> None:
         for name in ("ttft_s", "tpot_s"):
             target = getattr(self, name)
-            if target is not None and not (isinstance(target, int | float) and target > 0):
+            if target is not None and (isinstance(target, bool) or not isinstance(target, int | float) or target <= 0):
                 raise InputError(f"slo.{name}={target!r}: it must be a number of seconds above 0, or null for none")
 
 

@@ -9,6 +9,7 @@ import simpy
 from simpy.events import NORMAL, EventPriority
 
 from schedulers import Request, RequestRecord, SchedulerContract, StepRecord
+from schedulers.decisions import Arrival, StepDecisions
 from schedulers.errors import blaming
 from schedulers.invariants import StepChecker
 from sim.costs import CostModel
@@ -41,6 +42,10 @@ class SimEngine:
         tokens: samples; knows the true output lengths.
         on_step: called with the record of every step, at its end.
         on_finish: called with the record of every request that ended.
+        on_decisions: called with the decisions of every step, at its end, if they are wanted.
+        drain: called before every step, to submit and abort what comes between steps, as the real engine drains its
+            mailbox; says how many seconds later the step starts. None: requests come when they come, and steps follow
+            each other at once.
     """
 
     def __init__(
@@ -51,6 +56,9 @@ class SimEngine:
         tokens: TokenSource,
         on_step: Callable[[StepRecord], Any],
         on_finish: Callable[[RequestRecord], Any],
+        *,
+        on_decisions: Callable[[StepDecisions], Any] | None = None,
+        drain: Callable[[], float] | None = None,
     ) -> None:
         self.env = env
         self.scheduler = scheduler
@@ -58,6 +66,10 @@ class SimEngine:
         self._tokens = tokens
         self._on_step = on_step
         self._on_finish = on_finish
+        self._on_decisions = on_decisions
+        self._drain = drain
+        #: What came since the last step, while decisions are wanted.
+        self._news: list[Arrival | str] = []
         self._live: dict[str, Request] = {}
         self._work = env.event()
         self.process = env.process(self._run())
@@ -77,6 +89,8 @@ class SimEngine:
         self.scheduler.add_request(request)
         self._tokens.expect(request.request_id, num_output_tokens)
         self._live[request.request_id] = request
+        if self._on_decisions is not None:
+            self._news.append(Arrival.of(request))
         if not self._work.triggered:
             self._work.succeed()
 
@@ -84,6 +98,8 @@ class SimEngine:
         """A client cancels a request; nothing happens if it has ended."""
         request = self.scheduler.abort_request(request_id, self.env.now)
         if request is not None:
+            if self._on_decisions is not None:
+                self._news.append(request_id)
             self._end(request)
 
     def _run(self) -> Generator[simpy.Event, None, None]:
@@ -91,6 +107,8 @@ class SimEngine:
         checker = StepChecker(scheduler)
         step = 0
         while True:
+            if self._drain is not None:
+                yield Late(env, self._drain())
             while not self._live:
                 self._work = env.event()
                 yield self._work
@@ -99,6 +117,7 @@ class SimEngine:
             with blaming(scheduler, step + 1):
                 output = scheduler.schedule(start)
             step = output.step
+            news, self._news = self._news, []
             checker.check(output, self._live)
             result = tokens.sample(output)
             shape = output.shape
@@ -121,6 +140,8 @@ class SimEngine:
                     num_preemptions=len(output.preempted_ids),
                 )
             )
+            if self._on_decisions is not None:
+                self._on_decisions(StepDecisions.of(output, result, news, start, now))
             for request in events.finished:
                 self._end(request)
 
@@ -145,6 +166,7 @@ def simulate(
     cost: CostModel,
     on_step: Callable[[StepRecord], Any],
     on_finish: Callable[[RequestRecord], Any],
+    on_decisions: Callable[[StepDecisions], Any] | None = None,
 ) -> SimEngine:
     """Run one engine over an open-loop workload until every request has ended.
 
@@ -153,7 +175,7 @@ def simulate(
         SchedulerError: the policy failed; the message names the step.
     """
     env = simpy.Environment()
-    engine = SimEngine(env, scheduler, cost, TokenSource(), on_step, on_finish)
+    engine = SimEngine(env, scheduler, cost, TokenSource(), on_step, on_finish, on_decisions=on_decisions)
     env.process(arrive(engine, arrivals))
     env.run()
     return engine

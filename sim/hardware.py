@@ -5,9 +5,31 @@ The numbers live in conf/model and conf/device, each with its source; nothing he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from types import NoneType
 
 from schedulers.errors import InputError
+
+#: What a field's annotation takes, and how a message says so.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "str": ((str,), "a text"),
+    "None": ((NoneType,), "null"),
+}
+
+
+def _check_kinds(described: ModelShape | Device) -> None:
+    """Refuse a value that is not of its field's kind; a bool is no number."""
+    for field in fields(described):
+        value = getattr(described, field.name)
+        kinds = [_KINDS[kind] for kind in str(field.type).split(" | ")]
+        fitting = tuple(fit for types, _ in kinds for fit in types)
+        if not isinstance(value, fitting) or (isinstance(value, bool) and bool not in fitting):
+            what = "model" if isinstance(described, ModelShape) else "device"
+            right = " or ".join(word for _, word in kinds)
+            raise InputError(f"{what} {described.name!r}: {field.name}={value!r}; it must be {right}")
 
 
 @dataclass(frozen=True)
@@ -15,7 +37,7 @@ class ModelShape:
     """A dense decoder with grouped-query attention and a gated MLP (Llama, Qwen), as its config.json describes it.
 
     Raises:
-        InputError: a size below one, or query heads that the KV heads do not divide.
+        InputError: a value of another kind, a size below one, or query heads that the KV heads do not divide.
     """
 
     name: str
@@ -37,6 +59,7 @@ class ModelShape:
     bytes_per_kv_element: int = 2
 
     def __post_init__(self) -> None:
+        _check_kinds(self)
         for field, value in vars(self).items():
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise InputError(f"model {self.name!r}: {field}={value}; it must be at least 1")
@@ -89,7 +112,7 @@ class Device:
     """One accelerator: what its data sheet promises, and which share of that kernels were seen to attain.
 
     Raises:
-        InputError: a figure that must be positive is not, or a share is outside (0, 1].
+        InputError: a value of another kind, a figure that must be positive and is not, or a share outside (0, 1].
     """
 
     name: str
@@ -111,6 +134,7 @@ class Device:
     aiconfigurator_system: str | None = None
 
     def __post_init__(self) -> None:
+        _check_kinds(self)
         for field in ("memory_bytes", "peak_flops", "memory_bandwidth", "flops_fraction", "bandwidth_fraction"):
             value = getattr(self, field)
             if not value > 0 or (field.endswith("_fraction") and value > 1):

@@ -18,7 +18,17 @@ def caveats(study: Study, description: RunDescription) -> list[str]:
     failed = [f"Failed: {label}: {reason}" for label, reason in description.failed.items()]
     missing = study.missing()
     absent = [f"Not in this report, for the runs have not finished: {'; '.join(missing)}"] if missing else []
-    return [*description.warnings, *_of_runs(study), *failed, *absent]
+    return [*description.warnings, *_of_runs(study), *_of_seeds(study), *failed, *absent]
+
+
+def _of_seeds(study: Study) -> list[str]:
+    """Whether seeds that should differ do not: then the intervals over them are of no width, and mean nothing."""
+    cells = [study.at(series, rate) for series in study.series for rate in study.rates]
+    repeated = [[point.summary for point in points] for points in cells if len(points) > 1]
+    if not repeated or any(summary != summaries[0] for summaries in repeated for summary in summaries):
+        return []
+    no_width = "All seeds gave the same runs, so the confidence intervals over them have no width and say nothing."
+    return [f"{no_width} A trace is sent as it was recorded, whatever the seed, unless workload.reseed=true."]
 
 
 def _of_runs(study: Study) -> list[str]:

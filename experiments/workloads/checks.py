@@ -19,6 +19,17 @@ def positive(key: str, value: object) -> None:
         raise InputError(f"{key}={value}: it must be a finite number above 0")
 
 
+def rate(key: str, value: object) -> None:
+    """Refuse `value` unless it is a rate that a clock in seconds can tell apart: at least one request in eleven days.
+
+    Raises:
+        InputError: naming `key`.
+    """
+    positive(key, value)
+    if _is_number(value) and value < 1e-6:
+        raise InputError(f"{key}={value}: it must be at least 1e-06 requests a second")
+
+
 def not_negative(key: str, value: object) -> None:
     """Refuse `value` unless it is a finite number, zero or above.
 
@@ -67,6 +78,16 @@ def flag(key: str, value: object) -> None:
     """
     if not isinstance(value, bool):
         raise InputError(f"{key}={value}: it must be true or false")
+
+
+def made(key: str, value: object, method: str, example: str) -> None:
+    """Refuse `value` unless it was made from a node with a `_target_`, and so has `method`.
+
+    Raises:
+        InputError: naming `key` and an example of a right one.
+    """
+    if not callable(getattr(value, method, None)):
+        raise InputError(f"{key}={value}: it must be a node such as {example}")
 
 
 def _is_number(value: object) -> TypeGuard[float]:

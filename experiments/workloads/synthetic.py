@@ -17,6 +17,8 @@ from experiments.workloads.seeds import streams
 from schedulers.errors import InputError
 from schedulers.request import SLO
 
+_LENGTHS = "{_target_: experiments.workloads.Fixed, num_tokens: 512}"
+
 
 @dataclass(frozen=True)
 class RequestClass:
@@ -54,17 +56,32 @@ class Synthetic:
     too_long: str = "error"
 
     def __post_init__(self) -> None:
-        checks.positive("workload.rate", self.rate)
+        checks.rate("workload.rate", self.rate)
         checks.count("workload.num_requests", self.num_requests)
         if self.max_tokens is not None:
             checks.count("workload.max_tokens", self.max_tokens)
         checks.one_of("workload.too_long", self.too_long, TOO_LONG)
+        checks.made("workload.prompt", self.prompt, "tokens", _LENGTHS)
+        checks.made("workload.output", self.output, "tokens", _LENGTHS)
+        checks.made("workload.arrivals", self.arrivals, "gaps", "{_target_: experiments.workloads.Poisson}")
+        if not isinstance(self.classes, Mapping):
+            raise InputError(f"workload.classes={self.classes}: it must hold classes by name; {{}} for none")
         for name, kind in self.classes.items():
-            checks.not_negative(f"workload.classes.{name}.share", kind.share)
+            self._check_class(f"workload.classes.{name}", kind)
         total = math.fsum(kind.share for kind in self.classes.values())
         if self.classes and not math.isclose(total, 1, abs_tol=1e-6):
             shares = ", ".join(f"{name} {kind.share:g}" for name, kind in self.classes.items())
             raise InputError(f"workload.classes: the shares must add up to 1, not {total:g} ({shares})")
+
+    def _check_class(self, key: str, kind: object) -> None:
+        if not isinstance(kind, RequestClass):
+            raise InputError(f"{key}={kind}: it must be a node with _target_: experiments.workloads.RequestClass")
+        if not isinstance(kind.priority, int) or isinstance(kind.priority, bool):
+            raise InputError(f"{key}.priority={kind.priority}: it must be a whole number")
+        checks.not_negative(f"{key}.share", kind.share)
+        for name, lengths in (("prompt", kind.prompt), ("output", kind.output)):
+            if lengths is not None:
+                checks.made(f"{key}.{name}", lengths, "tokens", _LENGTHS)
 
     def requests(self, seed: int) -> list[WorkloadRequest]:
         """The requests of `seed`, by arrival."""

@@ -65,7 +65,7 @@ class Trace(ABC):
     def __post_init__(self) -> None:
         checks.text("workload.path", self.path)
         if self.rate is not None:
-            checks.positive("workload.rate", self.rate)
+            checks.rate("workload.rate", self.rate)
         if self.num_requests is not None:
             checks.count("workload.num_requests", self.num_requests)
         checks.not_negative("workload.start_s", self.start_s)

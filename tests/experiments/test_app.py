@@ -54,9 +54,13 @@ def test_help_lists_every_group(capsys: pytest.CaptureFixture[str]) -> None:
         ("seed=word", "seed"),
         ("seed=-1", "seed"),
         ("scheduler.token_budget=[", "scheduler.token_budget"),
-        ("engine.prefix_caching=maybe", "prefix_caching='maybe': it must be true or false"),
+        ("engine.prefix_caching=maybe", "engine.prefix_caching=maybe: it must be true or false"),
         ("slo.ttft_s=-1", "slo.ttft_s=-1"),
-        ("mode=real", "there is no mode 'real'"),
+        ("slo.ttft_s=true", "slo.ttft_s=True"),
+        ("scheduler.max_chunk=abc", "max_chunk='abc'"),
+        ("workload.rate=1e-300", "workload.rate=1e-300: it must be at least"),
+        ("ask=foo", "ask=foo: there is no such function"),
+        ("experiment=choice(run,plot)", "Sweep parameters"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(argument: str, expected: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from experiments import storage
-from experiments.config import CONF, Composed, Point, read_point
+from experiments.config import CONF, Composed, Engine, Point, read_point
 from experiments.run import ensure, simulate_point
 from schedulers import InputError, SchedulerError
 from tests.experiments.command_line import ROOT, twinserve
@@ -21,6 +21,41 @@ def point(*overrides: str) -> Point:
     varied = [override.lstrip("+").partition("=")[0] for override in overrides]
     scheduler = next((value[10:] for value in overrides if value.startswith("scheduler=")), "chunked_prefill")
     return read_point(Composed(config, {"scheduler": scheduler}, varied))
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        *((f"~{key}", f"{key} is missing") for key in ("scheduler", "model", "device", "slo", "seed")),
+        ("~scheduler.token_budget", "scheduler.token_budget is missing"),
+        ("~scheduler._target_", "scheduler._target_ is missing"),
+        ("~engine.block_size", "block_size"),
+        ("+engine.foo=1", "engine: .*'foo'.*there are block_size"),
+        *((f"engine.{key}=word", f"engine.{key}=word: it must be") for key in Engine.__slots__),
+        *((f"engine.{key}=null", f"engine.{key}=None") for key in ("block_size", "tensor_parallel", "prefix_caching")),
+        ("mode.name=dream", "mode=.*dream.*mode=sim"),
+        ("model.num_layers=abc", "num_layers='abc'; it must be a whole number"),
+        ("model.num_layers=null", "num_layers=None"),
+        ("device.peak_flops=abc", "peak_flops='abc'; it must be a number"),
+        ("device.link_bandwidth=abc", "link_bandwidth='abc'; it must be a number or null"),
+        ("device.step_overhead_s=true", "step_overhead_s=True"),
+        *((f"workload.{key}=null", f"workload.{key}=None") for key in ("prompt", "output", "arrivals", "classes")),
+        *((f"workload.{key}=5", f"workload.{key}=5") for key in ("prompt", "output", "arrivals", "classes")),
+        ("workload.classes.urgent=3", "workload.classes.urgent=3"),
+        ("workload.classes.urgent.priority=abc", "workload.classes.urgent.priority=abc"),
+        ("workload.classes.urgent.priority=0.5", "workload.classes.urgent.priority=0.5"),
+        ("+workload.classes.urgent.prompt=3", "workload.classes.urgent.prompt=3"),
+    ],
+)
+def test_a_value_of_another_kind_or_a_node_that_is_gone_is_refused_by_name(override: str, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        point(override)
+
+
+@pytest.mark.parametrize("path", ["7", "null"])
+def test_a_path_that_is_no_text_is_refused(path: str) -> None:
+    with pytest.raises(InputError, match=r"workload\.path|no such file"):
+        point("workload=azure_conv", f"workload.path={path}", "workload.num_requests=null").workload.requests(0)
 
 
 @pytest.mark.parametrize("scheduler", ["static", "fcfs", "chunked_prefill", "priority"])
@@ -59,6 +94,58 @@ def test_a_change_of_the_policys_own_file_makes_a_new_point(tmp_path: Path, monk
     before = point(*overrides).folder
     file.write_text(file.read_text() + "    # another thought\n")
     assert point(*overrides).folder != before
+
+
+def test_a_change_of_what_the_policy_imports_from_beside_it_makes_a_new_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "weights_beside.py").write_text("WEIGHT = 1\n")
+    (tmp_path / "weighing_policy.py").write_text(
+        "from schedulers import ChunkedPrefill\nfrom weights_beside import WEIGHT\n\n"
+        "class Mine(ChunkedPrefill):\n    pass\n"
+    )
+    overrides = ("scheduler=custom", "scheduler._target_=weighing_policy.Mine", f"results={tmp_path}")
+    before = point(*overrides).folder
+    assert point(*overrides).folder == before
+    (tmp_path / "weights_beside.py").write_text("WEIGHT = 2\n")
+    assert point(*overrides).folder != before
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("workload.prompt", [f"{{_target_:experiments.workloads.Fixed,num_tokens:{n}}}" for n in (10, 20)]),
+        ("engine.num_blocks", ["null", "5000"]),
+        ("workload.num_requests", ["10", "20"]),
+        ("scheduler.max_chunk", ["null", "64"]),
+    ],
+)
+def test_whatever_is_varied_tells_points_apart(key: str, values: list[str]) -> None:
+    fixed = ("scheduler=chunked_prefill", "workload=fixed")
+    one, other = (point(*fixed, f"{key}={value}") for value in values)
+    assert one.axes != other.axes
+    assert one.name != other.name
+    assert "recorded" not in one.name
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "steps.parquet", "requests.parquet", "token_histogram.csv", "trace.json.gz", "summary.json"]
+)
+def test_a_stored_point_that_is_damaged_is_made_again(name: str, tmp_path: Path) -> None:
+    run = point(f"results={tmp_path}")
+    ensure(run)
+    file = run.folder / name
+    whole = file.read_bytes()
+    file.unlink()
+    assert "(stored before)" not in ensure(run)
+    assert file.read_bytes() == whole
+    if name.endswith((".parquet", ".json")):
+        for damaged in (whole[:100], b"{}"):
+            file.write_bytes(damaged)
+            assert "(stored before)" not in ensure(run)
+            assert file.read_bytes() == whole
+    assert "(stored before)" in ensure(run)
 
 
 def test_a_policy_outside_the_repository_runs_by_its_import_path(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from experiments.sweep import lock
 from tests.experiments.command_line import ROOT, twinserve
 
 SMALL = (
@@ -82,6 +85,49 @@ def test_what_all_points_share_is_checked_before_any_starts(tmp_path: Path) -> N
     assert "[" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("results=one,two", "results must have one value"),
+        ("workload.rate=interval(1,4)", "INTERVAL_SWEEP"),
+        ("engine.block_size=abc,word", "engine.block_size=abc"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused_in_a_line(override: str, expected: str, tmp_path: Path) -> None:
+    done = twinserve(*SMALL, f"results={tmp_path}", override, folder=tmp_path)
+    assert done.returncode in (1, 2)
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_second_sweep_into_a_folder_at_work_is_refused_and_one_after_it_is_not(tmp_path: Path) -> None:
+    held = lock(tmp_path / "sched_sweep")
+    done = twinserve(*SMALL, f"results={tmp_path}")
+    assert done.returncode == 2
+    assert "another sweep is at work" in done.stderr
+    assert not (tmp_path / "points").exists()
+    held.close()
+    lock(tmp_path / "sched_sweep").close()
+
+
+def test_a_seed_given_twice_counts_once_and_a_choice_may_be_written_as_hydra_does(tmp_path: Path) -> None:
+    done = twinserve(*SMALL, "scheduler=choice(fcfs,static)", "seed=0,0", "workload.rate=5", f"results={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "sched_sweep" / "report.json").read_text())
+    assert len(report["points"]) == 2
+
+
+def test_a_reader_of_a_sweep_may_leave_early(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "platform", *SMALL, f"results={tmp_path}"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr:
+        assert "Traceback" not in process.stderr.read()
+    process.wait(timeout=60)
+
+
 def test_stored_results_are_drawn_again(tmp_path: Path) -> None:
     assert twinserve(*SMALL, f"results={tmp_path}").returncode == 0
     page = tmp_path / "sched_sweep" / "report.html"
@@ -95,10 +141,12 @@ def test_stored_results_are_drawn_again(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_drawing_what_is_not_there_is_one_error() -> None:
-    done = twinserve("experiment=plot", "path=nowhere")
+@pytest.mark.parametrize(("path", "named"), [("nowhere", "nowhere"), ("null", "path=None"), ("5", "path=5")])
+def test_drawing_what_is_not_there_is_one_error(path: str, named: str) -> None:
+    done = twinserve("experiment=plot", f"path={path}")
     assert done.returncode == 2
-    assert "nowhere" in done.stderr
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_two_policies_of_ones_own_are_compared_by_their_paths(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from experiments.report.caveats import caveats
 from experiments.report.description import RunDescription
 from experiments.report.study import Point, Study
@@ -40,3 +42,13 @@ def test_a_warning_of_every_series_names_none() -> None:
 def test_a_number_within_a_name_keeps_warnings_apart() -> None:
     warnings = ["the profile is of llama-3.1-8b", "the profile is of llama-3.1-70b", "took 1.5x", "took 2.5x"]
     assert len(said({"a": [[warning] for warning in warnings]})) == len(warnings)
+
+
+@pytest.mark.parametrize("differs", [True, False])
+def test_seeds_that_change_nothing_are_said_to_mean_nothing(differs: bool) -> None:
+    points = [
+        Point(Path(str(seed)), {"scheduler": "fcfs", "rate": 1.0, "seed": seed}, {"steps": seed if differs else 3})
+        for seed in range(3)
+    ]
+    warned = caveats(Study(points), RunDescription())
+    assert [warning.startswith("All seeds gave the same runs") for warning in warned] == ([] if differs else [True])

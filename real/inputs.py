@@ -1,0 +1,85 @@
+"""What a client asks, checked and turned into what the core understands, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from real.messages import Ready
+from real.sampling_params import SamplingParams, check_for_model, check_token_ids
+from real.tokenizer import Tokenizer
+from schedulers import InputError, RequestRefused
+
+#: Text, or token ids.
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedInput:
+    """A prompt and its parameters, which this model can serve."""
+
+    prompt: str | None
+    prompt_token_ids: list[int]
+    params: SamplingParams
+
+
+class InputChecker:
+    """Tokenizes, and refuses what this model and cache can never serve."""
+
+    def __init__(self, ready: Ready, tokenizer: Tokenizer | None) -> None:
+        self._ready = ready
+        self._tokenizer = tokenizer
+
+    def check(self, name: str, prompt: Prompt, params: SamplingParams) -> CheckedInput:
+        """Check one request.
+
+        Args:
+            name: what messages call it.
+
+        Raises:
+            InputError: the prompt is empty, neither text nor token ids, has an id that the model has not, or the
+                parameters are impossible for the model.
+            RequestRefused: prompt and output are too long together.
+        """
+        if not isinstance(params, SamplingParams):
+            raise InputError(f"{name}: sampling parameters must be a SamplingParams, not {type(params).__name__}")
+        tokenizer, ready = self._tokenizer, self._ready
+        text = prompt if isinstance(prompt, str) else None
+        if text is not None:
+            token_ids = self._encode(name, text)
+        else:
+            token_ids = _token_ids(name, prompt)
+            check_token_ids(f"{name}: the prompt", token_ids, ready.vocab_size)
+        if not token_ids:
+            raise InputError(f"{name}: the prompt is empty; it needs at least one token")
+        if tokenizer is not None:
+            params = params.tokenized(lambda word: tokenizer.encode(word, special_tokens=False))
+        elif params.stop or params.bad_words:
+            raise InputError(f"{name}: stop strings and bad words need a tokenizer; the engine has skip_tokenizer=True")
+        check_for_model(params, ready.vocab_size, ready.eos_token_ids)
+        limit, num_wanted = ready.max_request_tokens, params.max_tokens or 1
+        if len(token_ids) + num_wanted > limit:
+            whose = "the model takes" if limit == ready.max_model_len else "the KV cache holds"
+            raise RequestRefused(
+                f"{name}: {len(token_ids)} prompt tokens + {num_wanted} output tokens are more than the {limit} "
+                f"that {whose}"
+            )
+        return CheckedInput(text, token_ids, params)
+
+    def _encode(self, name: str, text: str) -> list[int]:
+        if self._tokenizer is None:
+            raise InputError(f"{name}: the engine has skip_tokenizer=True; give the prompt as token ids")
+        try:
+            return self._tokenizer.encode(text)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InputError(f"{name}: the prompt is not valid text: {error}") from error
+
+
+def _token_ids(name: str, prompt: object) -> list[int]:
+    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
+        raise InputError(f"{name}: the prompt is {type(prompt).__name__}; it must be text or a list of token ids")
+    token_ids = list(prompt)
+    for token_id in token_ids:
+        if not isinstance(token_id, int) or isinstance(token_id, bool):
+            raise InputError(f"{name}: the prompt has {token_id!r} among its token ids; they must be whole numbers")
+    return token_ids

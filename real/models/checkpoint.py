@@ -1,0 +1,124 @@
+"""Where a model's weights come from: a Hugging Face folder of safetensors, or a GGUF file.
+
+Both answer the same questions with Hugging Face's names, and both read only the slice that is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from real.models.architecture import ModelArchitecture, architecture_from_config
+from real.models.gguf import GGUFFile
+from schedulers.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Checkpoint(Protocol):
+    """A model on disk."""
+
+    @property
+    def architecture(self) -> ModelArchitecture:
+        """What the model is made of."""
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a tensor of that name."""
+
+    def read(self, name: str, part: range | None = None, dim: int = 0) -> torch.Tensor:
+        """The tensor `name`, or `part` of its dimension `dim`, in the type it was saved as.
+
+        Raises:
+            InputError: there is no such tensor, or its file is damaged; the message names both.
+        """
+
+
+def open_checkpoint(source: str) -> Checkpoint:
+    """The model at `source`: a folder with config.json and safetensors, a folder with one GGUF file, or a GGUF file.
+
+    Raises:
+        InputError: there is nothing to read, or it is not a supported model; the message says what is missing.
+    """
+    path = Path(source).expanduser()
+    if path.is_file():
+        return GGUFFile(path)
+    if not path.is_dir():
+        raise InputError(
+            f"there is no model at {source}; give a folder with config.json and *.safetensors, or a GGUF file"
+        )
+    if not (path / "config.json").exists() and (ggufs := sorted(path.glob("*.gguf"))):
+        if len(ggufs) > 1:
+            raise InputError(f"{source} holds {len(ggufs)} GGUF files; name one of them, for example {ggufs[0]}")
+        return GGUFFile(ggufs[0])
+    return SafetensorsFolder(path)
+
+
+class SafetensorsFolder:
+    """A folder as `save_pretrained` writes it, with one safetensors file or several behind an index."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        generation = path / "generation_config.json"
+        self.architecture = architecture_from_config(
+            _read_json(path / "config.json"), _read_json(generation) if generation.exists() else {}, str(path)
+        )
+        self._files: dict[str, Any] = {}
+        self._file_of = self._locate()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file_of
+
+    def read(self, name: str, part: range | None = None, dim: int = 0) -> torch.Tensor:
+        """See `Checkpoint`."""
+        if name not in self._file_of:
+            raise InputError(f"{self._path}: none of its safetensors files holds the tensor {name!r}")
+        tensors = self._open(self._file_of[name])
+        if part is None:
+            tensor = tensors.get_tensor(name)
+        else:
+            window = slice(part.start, part.stop)
+            tensor = tensors.get_slice(name)[window if dim == 0 else (slice(None), window)]
+        return cast("torch.Tensor", tensor)
+
+    def _locate(self) -> dict[str, str]:
+        """The file of each tensor."""
+        index = self._path / "model.safetensors.index.json"
+        if index.exists():
+            weight_map = _read_json(index).get("weight_map")
+            if not isinstance(weight_map, Mapping):
+                raise InputError(f"{index}: there is no 'weight_map' in it")
+            for name in sorted(set(weight_map.values())):
+                if not (self._path / name).exists():
+                    raise InputError(f"{self._path / name} is missing; {index.name} says that it holds weights")
+            return dict(weight_map)
+        names = sorted(path.name for path in self._path.glob("*.safetensors"))
+        if not names:
+            raise InputError(f"{self._path}: there are no *.safetensors files; other formats are not read")
+        return {tensor: name for name in names for tensor in self._open(name).keys()}  # noqa: SIM118 - not a dict
+
+    def _open(self, name: str) -> Any:
+        """The file `name`, mapped into memory once."""
+        if name not in self._files:
+            from safetensors import SafetensorError, safe_open
+
+            path = self._path / name
+            try:
+                self._files[name] = safe_open(path, framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise InputError(f"{path} is damaged or no safetensors file: {error}") from None
+        return self._files[name]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} does not hold a JSON object")
+    return content

@@ -1,0 +1,79 @@
+"""Text to token ids, through the tokenizer that lies beside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as FastTokenizer
+
+from schedulers import InputError
+
+#: A chat: messages with "role" and "content".
+Messages = Sequence[Mapping[str, Any]]
+
+
+class Tokenizer:
+    """A model's tokenizer and chat template.
+
+    Attributes:
+        fast: the same in the library `tokenizers`, which can decode a stream.
+    """
+
+    def __init__(self, source: str) -> None:
+        """Read it from a Hugging Face folder, a GGUF file, or a folder with one GGUF file.
+
+        Raises:
+            InputError: there is none, or it is damaged.
+        """
+        from transformers import AutoTokenizer
+
+        path = Path(source)
+        files = [path] if path.is_file() else sorted(path.glob("*.gguf"))
+        gguf = {"gguf_file": files[0].name} if files and not (path / "tokenizer.json").exists() else {}
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(path.parent if path.is_file() else path, **gguf)
+        except Exception as error:  # transformers raises whatever its parsers do
+            raise InputError(
+                f"{source}: no tokenizer could be read from it ({_first_line(error)}); give tokenizer=PATH, "
+                "or skip_tokenizer=True for prompts of token ids"
+            ) from error
+        if not self._tokenizer.is_fast:
+            raise InputError(
+                f"{source}: its tokenizer has no fast form (tokenizer.json), which decoding a stream needs"
+            )
+        self.fast: FastTokenizer = self._tokenizer.backend_tokenizer
+
+    def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
+        """Token ids of a text; with those that the model wants in front (BOS), unless `special_tokens` is False."""
+        return list(self.fast.encode(text, add_special_tokens=special_tokens).ids)
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of these tokens."""
+        return str(self.fast.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
+
+    def chat(self, messages: Messages | Any) -> str:
+        """A chat as the model's template writes it, up to where the assistant speaks.
+
+        Raises:
+            InputError: there is no template, or it refuses these messages.
+        """
+        if not self._tokenizer.chat_template:
+            raise InputError("this model has no chat template; use generate instead of chat")
+        if not messages or not all(isinstance(message, Mapping) and "role" in message for message in messages):
+            raise InputError(
+                'a chat must be a list of messages such as {"role": "user", "content": "..."}, at least one of them'
+            )
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+                )
+            )
+        except Exception as error:  # a template is a program, and raises what it likes
+            raise InputError(f"the model's chat template refuses these messages: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip(' :')}"
