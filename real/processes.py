@@ -30,6 +30,7 @@ from typing import IO, Any, cast
 
 from setproctitle import setproctitle
 
+from real.compute_environment import compute_environment
 from schedulers import InputError
 
 _START = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); import real.processes as p; p.run_child()"
@@ -88,6 +89,7 @@ class Child:
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
             [sys.executable, "-P", "-c", _START],
             stdin=subprocess.PIPE,
+            env=compute_environment(),
             pass_fds=pass_fds,
             process_group=0,  # Ctrl-C is for the parent, who decides what it means
         )

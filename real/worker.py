@@ -110,7 +110,7 @@ class Worker:
         shape = self.model.kv_cache_shape(num_blocks, self.config.cache.block_size)
         try:
             caches = [self._zeros(shape) for _ in range(self.model.config.num_layers)]
-        except RuntimeError as error:  # torch's way to say that memory ran out, on CPUs and GPUs alike
+        except (MemoryError, RuntimeError) as error:  # the latter is torch's way to say that memory ran out
             needed = num_blocks * self._bytes_per_block()
             raise InputError(
                 f"a KV cache of {num_blocks} blocks needs {needed / 1e9:.2f} GB, which {self.device} does not have: "

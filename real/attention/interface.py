@@ -29,7 +29,7 @@ class AttentionMetadata:
     query_lens: Sequence[int]
     context_lens_list: Sequence[int]
     block_size: int
-    #: Leading requests that compute exactly one token; the quickest path. 0 is always right.
+    #: Leading requests that compute exactly one token, for backends that treat these apart; 0 is always right.
     num_decodes: int = 0
 
     @classmethod

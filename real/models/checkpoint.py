@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -24,9 +25,6 @@ class Checkpoint(Protocol):
     @property
     def architecture(self) -> ModelArchitecture:
         """What the model is made of."""
-
-    def __contains__(self, name: str) -> bool:
-        """Whether there is a tensor of that name."""
 
     def read(self, name: str, part: range | None = None, dim: int = 0) -> torch.Tensor:
         """The tensor `name`, or `part` of its dimension `dim`, in the type it was saved as.
@@ -65,17 +63,13 @@ class SafetensorsFolder:
         self.architecture = architecture_from_config(
             _read_json(path / "config.json"), _read_json(generation) if generation.exists() else {}, str(path)
         )
-        self._files: dict[str, Any] = {}
-        self._file_of = self._locate()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._file_of
+        self._paths = _weight_files(path)
 
     def read(self, name: str, part: range | None = None, dim: int = 0) -> torch.Tensor:
         """See `Checkpoint`."""
-        if name not in self._file_of:
+        tensors = self._file_of.get(name)
+        if tensors is None:
             raise InputError(f"{self._path}: none of its safetensors files holds the tensor {name!r}")
-        tensors = self._open(self._file_of[name])
         if part is None:
             tensor = tensors.get_tensor(name)
         else:
@@ -83,33 +77,37 @@ class SafetensorsFolder:
             tensor = tensors.get_slice(name)[window if dim == 0 else (slice(None), window)]
         return cast("torch.Tensor", tensor)
 
-    def _locate(self) -> dict[str, str]:
-        """The file of each tensor."""
-        index = self._path / "model.safetensors.index.json"
-        if index.exists():
-            weight_map = _read_json(index).get("weight_map")
-            if not isinstance(weight_map, Mapping):
-                raise InputError(f"{index}: there is no 'weight_map' in it")
-            for name in sorted(set(weight_map.values())):
-                if not (self._path / name).exists():
-                    raise InputError(f"{self._path / name} is missing; {index.name} says that it holds weights")
-            return dict(weight_map)
-        names = sorted(path.name for path in self._path.glob("*.safetensors"))
-        if not names:
-            raise InputError(f"{self._path}: there are no *.safetensors files; other formats are not read")
-        return {tensor: name for name in names for tensor in self._open(name).keys()}  # noqa: SIM118 - not a dict
+    @cached_property
+    def _file_of(self) -> dict[str, Any]:
+        """Each tensor's file, mapped into memory; not before a weight is read, because it loads torch."""
+        from safetensors import SafetensorError, safe_open
 
-    def _open(self, name: str) -> Any:
-        """The file `name`, mapped into memory once."""
-        if name not in self._files:
-            from safetensors import SafetensorError, safe_open
-
-            path = self._path / name
+        found: dict[str, Any] = {}
+        for path in self._paths:
             try:
-                self._files[name] = safe_open(path, framework="pt")
+                file: Any = safe_open(path, framework="pt")
             except (SafetensorError, OSError) as error:
                 raise InputError(f"{path} is damaged or no safetensors file: {error}") from None
-        return self._files[name]
+            found |= dict.fromkeys(file.keys(), file)
+        return found
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that the folder's index names, or all there are."""
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        paths = sorted(folder.glob("*.safetensors"))
+        if not paths:
+            raise InputError(f"{folder}: there are no *.safetensors files; other formats are not read")
+        return paths
+    weight_map = _read_json(index).get("weight_map")
+    if not isinstance(weight_map, Mapping):
+        raise InputError(f"{index}: there is no 'weight_map' in it")
+    paths = sorted({folder / str(name) for name in weight_map.values()})
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{path} is missing; {index.name} says that it holds weights")
+    return paths
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -75,17 +75,14 @@ class GGUFFile:
         # Files for llama.cpp's `llama` keep a rotated pair's two dimensions side by side; see `_unpermute`.
         self._permuted = self._metadata["general.architecture"] == "llama"
 
-    def __contains__(self, name: str) -> bool:
-        return _gguf_name(name) in self._entries
-
     def read(self, name: str, part: range | None = None, dim: int = 0) -> torch.Tensor:
         """See `Checkpoint`."""
         import torch
 
-        if name not in self:
-            raise InputError(f"{self._path}: there is no tensor {_gguf_name(name)!r} ({name!r}) in it")
-        rows = part if dim == 0 else None
-        tensor = torch.from_numpy(self._dequantize(_gguf_name(name), rows))
+        own_name = _gguf_name(name)
+        if own_name not in self._entries:
+            raise InputError(f"{self._path}: there is no tensor {own_name!r} ({name!r}) in it")
+        tensor = torch.from_numpy(self._dequantize(own_name, part if dim == 0 else None))
         if self._permuted and re.search(r"\.[qk]_proj\.", name):
             tensor = _unpermute(tensor, self.architecture.head_dim)
         return tensor if part is None or dim == 0 else tensor[:, part.start : part.stop]

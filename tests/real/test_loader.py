@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from real.ops.torch_ops import TorchOps
 from real.parallel import Parallel
 from schedulers.errors import InputError
 from tests.real.tiny_model import logits_in_pieces, reference_logits, some_tokens, write_gguf, write_tiny_model
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -64,6 +68,16 @@ def test_weights_take_the_type_that_is_asked_for(folder: Path) -> None:
     assert read_architecture(str(folder)).dtype == "float32"
 
 
+def test_an_architecture_is_read_without_torch(folder: Path) -> None:
+    program = (
+        "import sys; from real.models import read_architecture as r; r(sys.argv[1]); print('torch' in sys.modules)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program, folder], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert shown.stdout.strip() == "False"
+
+
 class Counting:
     """A checkpoint that counts the numbers that were read from it."""
 
@@ -71,9 +85,6 @@ class Counting:
         self._checkpoint = checkpoint
         self.architecture = checkpoint.architecture
         self.numbers = 0
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._checkpoint
 
     def read(self, name: str, part: range | None = None, dim: int = 0) -> torch.Tensor:
         tensor = self._checkpoint.read(name, part, dim)
