@@ -4,7 +4,7 @@
     python -m benchmarks.engine --peer PYTHON SCRIPT MODEL
 
 --peer runs vLLM for CPUs by a script that prints lines like `vllm batch=8 repeat=0 output_tok_per_s=340.1`, in turns
-with ours, once as installed and once bound to all cores; its better median at each size is compared. Prefill is included.
+with ours, once as installed and once bound to all cores; its better median at each size counts. Prefill is included.
 """
 
 from __future__ import annotations
