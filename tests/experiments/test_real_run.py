@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +13,7 @@ import pytest
 from experiments import storage
 from experiments.run import ensure
 from schedulers import InputError
-from tests.experiments.command_line import ROOT, twinserve
+from tests.experiments.command_line import start, twinserve
 from tests.experiments.real_points import conversations, engine, tiny_model, workload
 from tests.experiments.test_run import point
 
@@ -128,10 +126,7 @@ def test_a_request_that_can_never_fit_ends_the_run_with_its_name(command: list[s
 
 
 def test_ctrl_c_ends_a_real_run_and_its_engine(command: list[str], tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "platform", *command, "workload.rate=0.1"], cwd=ROOT, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+    process = start(*command, "workload.rate=0.1")
     time.sleep(8)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=30)

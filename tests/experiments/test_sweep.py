@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from experiments.sweep import lock
-from tests.experiments.command_line import ROOT, twinserve
+from tests.experiments.command_line import ROOT, start, twinserve
 
 SMALL = (
     "experiment=sched_sweep", "cost=roofline", "workload.num_requests=30", "scheduler=fcfs,chunked_prefill",
@@ -47,11 +47,7 @@ def test_the_number_of_processes_changes_no_byte(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_sweep_keeps_its_points_and_goes_on_from_there(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "platform", *SMALL, "workload.num_requests=400", f"results={tmp_path}"]
-    process = subprocess.Popen(
-        [*command, "hydra.launcher.n_jobs=1"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+    process = start(*SMALL, "workload.num_requests=400", f"results={tmp_path}", "hydra.launcher.n_jobs=1")
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("points/*/summary.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
