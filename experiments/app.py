@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = dispatch(arguments)
         sys.stdout.flush()
-        return status  # noqa: TRY300
+        return status  # noqa: TRY300 - a broken pipe may show only when flushed
     except TwinserveError as error:
         return report(error)
     except KeyboardInterrupt:

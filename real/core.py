@@ -142,21 +142,7 @@ class EngineCore:
         self._num_steps += 1
         self._num_tokens += output.total_num_scheduled_tokens
         if self.config.keep_records:
-            shape = output.shape
-            self._step_records.append(
-                StepRecord(
-                    step=output.step,
-                    start_s=start,
-                    end_s=end,
-                    num_prefill_tokens=shape.num_prefill_tokens,
-                    num_decode_tokens=len(shape.decode_contexts),
-                    num_prefills=len(shape.prefills),
-                    num_running=num_running,
-                    num_waiting=num_waiting,
-                    kv_usage=kv_usage,
-                    num_preemptions=len(output.preempted_ids),
-                )
-            )
+            self._step_records.append(StepRecord.of(output, start, end, num_running, num_waiting, kv_usage))
         if self.config.keep_decisions:
             self._decisions.append(StepDecisions.of(output, result, self._news, start, end))
             self._news = []

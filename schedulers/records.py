@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from schedulers.request import Request
+from schedulers.step import SchedulerOutput
 
 
 class StepRecord(NamedTuple):
@@ -25,6 +26,25 @@ class StepRecord(NamedTuple):
     kv_usage: float
     #: Requests that lost their place in this step.
     num_preemptions: int
+
+    @classmethod
+    def of(
+        cls, output: SchedulerOutput, start_s: float, end_s: float, num_running: int, num_waiting: int, kv_usage: float
+    ) -> StepRecord:
+        """The record of a step that was run; the last three are taken once it is decided, before it is run."""
+        shape = output.shape
+        return cls(
+            output.step,
+            start_s,
+            end_s,
+            shape.num_prefill_tokens,
+            len(shape.decode_contexts),
+            len(shape.prefills),
+            num_running,
+            num_waiting,
+            kv_usage,
+            len(output.preempted_ids),
+        )
 
 
 class RequestRecord(NamedTuple):

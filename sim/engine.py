@@ -120,26 +120,12 @@ class SimEngine:
             news, self._news = self._news, []
             checker.check(output, self._live)
             result = tokens.sample(output)
-            shape = output.shape
             num_running, num_waiting, kv_usage = scheduler.num_running, scheduler.num_waiting, scheduler.kv_cache.usage
-            yield Late(env, cost.step_time(shape))
+            yield Late(env, cost.step_time(output.shape))
             now = env.now
             with blaming(scheduler, step):
                 events = scheduler.update_from_output(output, result, now)
-            self._on_step(
-                StepRecord(
-                    step=step,
-                    start_s=start,
-                    end_s=now,
-                    num_prefill_tokens=shape.num_prefill_tokens,
-                    num_decode_tokens=len(shape.decode_contexts),
-                    num_prefills=len(shape.prefills),
-                    num_running=num_running,
-                    num_waiting=num_waiting,
-                    kv_usage=kv_usage,
-                    num_preemptions=len(output.preempted_ids),
-                )
-            )
+            self._on_step(StepRecord.of(output, start, now, num_running, num_waiting, kv_usage))
             if self._on_decisions is not None:
                 self._on_decisions(StepDecisions.of(output, result, news, start, now))
             for request in events.finished:
