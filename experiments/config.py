@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
+import copy
 import importlib
 import inspect
-import json
 import os
-import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from experiments.digest import ROOT, digest, dotted
 from experiments.workloads import Workload, build, checks
 from schedulers import SLO, InputError, Limits, SchedulerContract, TwinserveError
 from sim.hardware import ModelShape, num_kv_blocks
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from omegaconf import DictConfig
 
     from experiments.real_run import RealEngine
     from sim.costs import CostModel
 
-ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
 
-#: Modules of this folder that make a run, or its files.
-CODE = ("columns", "decision_log", "metrics", "run", "storage", "trace")
+Question = TypeVar("Question", bound="DataclassInstance")
 
 #: Nodes of a config that decide the outcome of a point, and those that only say what to do with it.
 POINT_KEYS = ("mode", "scheduler", "model", "device", "cost", "workload", "slo", "seed", "engine")
-OTHER_KEYS = ("ask", "results", "path", "jobs")
+OTHER_KEYS = ("ask", "question", "results", "path", "jobs")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +70,41 @@ class Composed:
     config: DictConfig
     choices: dict[str, str]
     varied: list[str]
+
+    def with_values(self, values: Mapping[str, Any]) -> Composed:
+        """The same with other values at dotted keys, such as {"workload.rate": 3.0}, as if swept over."""
+        from omegaconf import OmegaConf
+
+        config = copy.deepcopy(self.config)
+        OmegaConf.set_struct(config, False)
+        for key, value in values.items():
+            OmegaConf.update(config, key, value, merge=False)
+        return replace(self, config=config, varied=list(dict.fromkeys([*self.varied, *values])))
+
+    def with_choice(self, group: str, name: str) -> Composed:
+        """The same with the file `name` of a group of conf/ in place of the one chosen."""
+        from omegaconf import OmegaConf
+
+        chosen = self.with_values({group: OmegaConf.load(CONF / group / f"{name}.yaml")})
+        return replace(chosen, choices={**self.choices, group: name})
+
+    def question(self, kind: type[Question]) -> Question:
+        """The node `question`, what an experiment asks beside its points, as the dataclass `kind`.
+
+        Raises:
+            InputError: a key is unknown or missing; the message names it. What `kind` itself refuses.
+        """
+        from omegaconf import OmegaConf
+
+        given: Any = OmegaConf.to_container(self.config.get("question") or OmegaConf.create(), resolve=True)
+        known = [field.name for field in fields(kind)]
+        if unknown := [key for key in given if key not in known]:
+            raise InputError(f"unknown key question.{unknown[0]}; there are {', '.join(known)}")
+        for field in fields(kind):
+            absent = field.name not in given and field.default is MISSING and field.default_factory is MISSING
+            if absent or given.get(field.name) == "???":
+                raise InputError(f"question.{field.name} has no value yet; give one: question.{field.name}=...")
+        return kind(**given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +207,7 @@ def read_point(composed: Composed) -> Point:
         prefix_caching=engine.prefix_caching,
     )
     label = choices["scheduler"] if choices["scheduler"] != "custom" else policy.__name__
-    nodes = _nodes(decisive)
+    nodes = dotted(decisive)
     label += "".join(
         f" {key.removeprefix('scheduler.')}={nodes[key]}"
         for key in sorted({*varied} & nodes.keys() - {"scheduler._target_"})
@@ -193,16 +226,16 @@ def read_point(composed: Composed) -> Point:
     if decisive["mode"]["name"] == "sim":
         cost = make(config.cost, "cost", model=model, device=device, tensor_parallel=engine.tensor_parallel)
         timing: str = cost.describe()
-        digest = _digest(decisive, (policy, type(cost), type(workload)), timing)
+        content = digest(decisive, (policy, type(cost), type(workload)), timing)
     else:
         real = _real_engine(decisive["mode"], model, engine.tensor_parallel)
         timing = real.describe()
-        digest = _digest(decisive, (policy, type(real), type(workload)), f"{timing} of {os.uname().nodename}")
+        content = digest(decisive, (policy, type(real), type(workload)), f"{timing} of {os.uname().nodename}")
     rate = f"-rate{axes['rate']:g}" if isinstance(axes["rate"], int | float) else ""
     return Point(
         label=label,
         axes=axes,
-        folder=Path(plain["results"]) / "points" / f"{_slug(label)}{rate}-seed{decisive['seed']}-{digest}",
+        folder=Path(plain["results"]) / "points" / f"{_slug(label)}{rate}-seed{decisive['seed']}-{content}",
         config_yaml=OmegaConf.to_yaml(OmegaConf.create(decisive)),
         workload=workload,
         policy=policy,
@@ -293,17 +326,6 @@ def _missing(node: Any, path: str = "") -> str | None:
     return None
 
 
-def _nodes(node: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """All values by dotted key: the scalar ones, and those that hold others."""
-    nodes: dict[str, Any] = {}
-    for key, value in node.items():
-        name = f"{path}{key}"
-        nodes[name] = value
-        if isinstance(value, dict):
-            nodes.update(_nodes(value, f"{name}."))
-    return nodes
-
-
 def _real_engine(mode: dict[str, Any], model: ModelShape, tensor_parallel: int) -> RealEngine:
     """The engine of a real run. Only here does an experiment import the real world."""
     try:
@@ -317,34 +339,6 @@ def _real_engine(mode: dict[str, Any], model: ModelShape, tensor_parallel: int) 
         return RealEngine(model=model, tensor_parallel=tensor_parallel, **settings)
     except TypeError as error:  # a key too many, or one too few
         raise InputError(f"mode: {error}; see conf/mode/real.yaml for what there is") from error
-
-
-def _digest(decisive: dict[str, Any], classes: Iterable[type], timing: str) -> str:
-    """What a point's outcome depends on, in ten hex digits: its config, its step times, the code, the files it names.
-
-    `timing` says where step times come from; that of a real run names the machine, so that a run is never taken for
-    one of another machine.
-
-    Of `classes` and all that they derive from, the code is every module of the folder that they lie in: what a policy
-    imports from beside it decides as much as its own file.
-    """
-    hasher = hashlib.sha256(json.dumps([decisive, timing], sort_keys=True, default=str).encode())
-    world = "sim" if decisive["mode"]["name"] == "sim" else "real"
-    rooms = (ROOT / "schedulers", ROOT / world, ROOT / "experiments" / "workloads")
-    sources = {file for room in rooms for file in room.rglob("*.py")}
-    sources.update(ROOT / "experiments" / f"{name}.py" for name in CODE)
-    ancestors = {ancestor for kind in classes for ancestor in kind.__mro__}
-    for module in {ancestor.__module__ for ancestor in ancestors}:
-        file = getattr(sys.modules.get(module), "__file__", None)
-        if file and module.partition(".")[0] not in sys.stdlib_module_names:
-            sources.update(Path(file).resolve().parent.glob("*.py"))
-    for key, value in _nodes(decisive).items():
-        if key.endswith("path") and value:
-            path = Path(str(value))
-            sources.update(file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
-    for file in sorted(sources):
-        hasher.update(file.read_bytes())
-    return hasher.hexdigest()[:10]
 
 
 def _slug(text: str) -> str:
