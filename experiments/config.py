@@ -88,6 +88,21 @@ class Composed:
         chosen = self.with_values({group: OmegaConf.load(CONF / group / f"{name}.yaml")})
         return replace(chosen, choices={**self.choices, group: name})
 
+    def with_scheduler(self, name: str) -> Composed:
+        """The same under the policy `name` of conf/scheduler; its parameters given on the command line stay as given.
+
+        Raises:
+            InputError: there is no such policy.
+        """
+        from omegaconf import OmegaConf
+
+        known = sorted(file.stem for file in (CONF / "scheduler").glob("*.yaml"))
+        if name not in known:
+            raise InputError(f"there is no scheduler {name!r}; there are {', '.join(known)}")
+        chosen = self.with_choice("scheduler", name)
+        given = {key: OmegaConf.select(self.config, key) for key in self.varied if key.startswith("scheduler.")}
+        return chosen.with_values({key: value for key, value in given.items() if OmegaConf.select(chosen.config, key)})
+
     def question(self, kind: type[Question]) -> Question:
         """The node `question`, what an experiment asks beside its points, as the dataclass `kind`.
 

@@ -45,7 +45,7 @@ class ModelRunner:
             device: where the model is.
             seed: of requests without a seed of their own, together with their ids.
         """
-        self._model = model
+        self.model = model
         self._kv_caches = kv_caches
         self._device = device
         self.batch = InputBatch(block_size)
@@ -70,7 +70,7 @@ class ModelRunner:
             self.batch.advance(flat, flat.samples)
             return RunnerResult({}, prompt_logprobs=prompt_logprobs)
         last = torch.from_numpy(flat.query_start[1:][flat.samples] - 1).to(self._device)
-        tokens, found = self._sampler.sample(self._model.logits(hidden[last]), rows, self.batch)
+        tokens, found = self._sampler.sample(self._logits(hidden[last]), rows, self.batch)
         self.batch.advance(flat, tokens)
         sampled_ids = [flat.request_ids[index] for index in flat.samples.tolist()]
         return RunnerResult(
@@ -101,7 +101,10 @@ class ModelRunner:
             num_decodes=flat.num_decodes,
         )
         token_ids, positions = self._tensor(flat.token_ids), self._tensor(flat.positions)
-        return self._model.forward(token_ids, positions, self._kv_caches, metadata)
+        return self.model.forward(token_ids, positions, self._kv_caches, metadata)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return self.model.logits(hidden)
 
     def _collect_prompt_logprobs(self, flat: FlatBatch, hidden: Tensor) -> dict[str, list[TokenLogprobs]]:
         """Log-probabilities of the prompt tokens after those computed here; returned once a prompt is complete."""
@@ -122,7 +125,7 @@ class ModelRunner:
             offset = int(flat.query_start[index]) - start
             for first in range(len(progress.found), min(end, last), LOGPROB_ROWS):
                 stop = min(first + LOGPROB_ROWS, end, last)
-                logits = self._model.logits(hidden[offset + first : offset + stop])
+                logits = self.model.logits(hidden[offset + first : offset + stop])
                 targets = self.batch.token_ids[row, first + 1 : stop + 1].astype(np.int64)
                 progress.found += token_logprobs(logits, targets, [progress.count] * len(targets))
             if end >= last:

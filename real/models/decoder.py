@@ -19,6 +19,7 @@ class Model:
         config: the whole model's architecture.
         dtype: of weights, hidden states and KV cache.
         device: where all of these are.
+        layers: what computes each decoder layer.
     """
 
     def __init__(self, source: Source) -> None:
@@ -29,7 +30,7 @@ class Model:
         self._ops = source.ops
         self._vocabulary = Vocabulary(source)
         self._rotation = Rotation(config.rope, source.device)
-        self._layers = [
+        self.layers = [
             source.ops.layer(read_layer(source, f"model.layers.{index}")) for index in range(config.num_layers)
         ]
         self._norm = source.tensor("model.norm.weight", (config.hidden_size,))
@@ -64,7 +65,7 @@ class Model:
         """
         step = self._ops.begin(self._vocabulary.embed(token_ids), *self._rotation(positions), metadata)
         all_reduce = self._parallel.all_reduce
-        for layer, kv_cache in zip(self._layers, kv_caches, strict=True):
+        for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
             all_reduce(layer.attend(step, kv_cache))
             all_reduce(layer.feed_forward(step))
         return self._ops.finish(step, self._norm, self.config.rms_norm_eps)

@@ -1,0 +1,104 @@
+"""`experiment=compare`: one workload in both worlds: how far off is the simulator, and does it rank policies right?
+
+Every policy serves the workload at the same shares of its own capacity, several times in the engine and once in the
+simulator. The engine's own run-to-run spread says how much can be asked of a prediction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments import run, storage
+from experiments.comparison import METRICS, Compared, rankings
+from experiments.config import Composed, read_point
+from experiments.report.charts import chart_files
+from experiments.report.compared import compared_chart
+from experiments.workloads import checks
+from schedulers import InputError
+
+#: Arrivals a second at which all of a workload is there at once, for any engine.
+AT_ONCE = 1e5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """The node `question`; see conf/experiment/compare.yaml for each key."""
+
+    schedulers: list[str]
+    loads: list[float]
+    repeats: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.schedulers, list) or not self.schedulers:
+            raise InputError(f"question.schedulers={self.schedulers}: it must be a list such as [fcfs,chunked_prefill]")
+        if not isinstance(self.loads, list) or not self.loads:
+            raise InputError(f"question.loads={self.loads}: it must be a list such as [0.5,0.8]")
+        for load in self.loads:
+            checks.positive("question.loads", load)
+        checks.count("question.repeats", self.repeats)
+
+
+def compare(composed: Composed) -> None:
+    """Make all runs, the engine's in rounds over the policies, and say how they compare."""
+    question = composed.question(Question)
+    if composed.choices.get("mode") != "real":
+        raise InputError("experiment=compare runs the engine and the simulator: it needs mode=real")
+    results = Path(composed.config.results)
+    simulated: dict[tuple[str, float], Composed] = {}
+    for name in question.schedulers:
+        policy = composed.with_scheduler(name)
+        capacity = capacity_of(policy.with_choice("mode", "sim"))
+        print(f"{name}: capacity {capacity:.2f} requests/s by the simulator", flush=True)
+        for load in question.loads:
+            simulated[name, load] = policy.with_values({"workload.rate": float(f"{load * capacity:.3g}")})
+    summaries: dict[tuple[str, float], list[dict[str, Any]]] = {job: [] for job in simulated}
+    for repeat in range(1, question.repeats + 1):
+        for job, point in simulated.items():
+            served = read_point(point.with_values({"results": str(results / "compare" / f"run{repeat}")}))
+            print(f"[run {repeat} of {question.repeats}] {run.ensure(served)}", flush=True)
+            summaries[job].append(storage.read_summary(served.folder))
+    compared = []
+    for (name, load), point in simulated.items():
+        predicted = read_point(point.with_choice("mode", "sim"))
+        run.ensure(predicted)
+        rate = point.config.workload.rate
+        summary = storage.read_summary(predicted.folder)
+        compared.append(Compared.of(name, load, rate, summaries[name, load], summary))
+    text = "\n".join(told(compared))
+    print(text)
+    content = {
+        "compared": [asdict(item) for item in compared],
+        "rankings": [asdict(item) for item in rankings(compared)],
+    }
+    files = {"compare.txt": f"{text}\n".encode(), "compare.json": (json.dumps(content, indent=2) + "\n").encode()}
+    storage.write_files(results / "compare", {**chart_files(compared_chart(compared)), **files})
+    print(f"results: {results / 'compare'}")
+
+
+def capacity_of(composed: Composed) -> float:
+    """Requests a second that the simulator completes when all of the workload is there at once."""
+    point = read_point(composed.with_values({"workload.rate": AT_ONCE}))
+    outcome = run.simulate_point(point)
+    return len(outcome.requests) / max(record.finish_s for record in outcome.requests)
+
+
+def told(compared: Iterable[Compared]) -> list[str]:
+    """The comparison in lines of text."""
+    compared = list(compared)
+    lines = [
+        "",
+        f"{'policy':<18}{'load':>5}{'rate':>7}  {'metric':<12}{'engine':>11}{'spread':>8}{'simulator':>11}{'error':>8}",
+    ]
+    for item in compared:
+        place = f"{item.policy:<18}{item.load:>5.0%}{item.rate:>7g}"
+        for metric in METRICS:
+            lines.append(
+                f"{place}  {metric:<12}{item.mean(metric):>11,.1f}{item.spread(metric):>8.1%}"
+                f"{item.simulator[metric]:>11,.1f}{item.error(metric):>+8.1%}"
+            )
+            place = " " * len(place)
+    return [*lines, "", *map(str, rankings(compared))]

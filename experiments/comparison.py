@@ -1,0 +1,119 @@
+"""Figures of a workload in both worlds, and what can be said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+#: What is compared: a name, its unit, the factor from a summary's unit to that, and its place in a summary.
+METRICS: dict[str, tuple[str, float, tuple[str, str]]] = {
+    f"{metric.upper()} {percentile.upper()}": ("ms", 1e3, (f"{metric}_s", percentile))
+    for metric in ("ttft", "tpot", "itl", "e2e")
+    for percentile in ("p50", "p90")
+} | {"throughput": ("tokens/s", 1.0, ("throughput", "output_tokens_per_s"))}
+
+#: Metrics by which policies are ranked.
+RANKED = ("TTFT P90", "TPOT P90")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A policy under one load.
+
+    Attributes:
+        policy: its label.
+        load: the arrival rate as a share of the policy's capacity.
+        rate: arrivals a second.
+        engine: by metric, what each of the engine's runs measured.
+        simulator: by metric, what the simulator said.
+    """
+
+    policy: str
+    load: float
+    rate: float
+    engine: Mapping[str, Sequence[float]]
+    simulator: Mapping[str, float]
+
+    @classmethod
+    def of(
+        cls, policy: str, load: float, rate: float, engine: Sequence[Mapping[str, Any]], simulator: Mapping[str, Any]
+    ) -> Compared:
+        """From the summaries of the engine's runs and of the simulator's."""
+        return cls(
+            policy,
+            load,
+            rate,
+            {name: [_figure(summary, name) for summary in engine] for name in METRICS},
+            {name: _figure(simulator, name) for name in METRICS},
+        )
+
+    def mean(self, metric: str) -> float:
+        """Of the engine's runs."""
+        return sum(self.engine[metric]) / len(self.engine[metric])
+
+    def error(self, metric: str) -> float:
+        """How far the simulator is off, as a share of the engine's mean."""
+        return self.simulator[metric] / self.mean(metric) - 1
+
+    def spread(self, metric: str) -> float:
+        """Of the engine's runs: the largest less the smallest, as a share of the mean."""
+        runs = self.engine[metric]
+        return (max(runs) - min(runs)) / self.mean(metric)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The policies under one load, from the least to the greatest value of a metric.
+
+    Attributes:
+        wrong: pairs, the lesser first, that the engine's runs tell apart and the simulator has the other way round.
+        close: pairs that the engine's runs do not tell apart: their ranges overlap.
+    """
+
+    metric: str
+    load: float
+    engine: list[str]
+    simulator: list[str]
+    wrong: list[tuple[str, str]]
+    close: list[tuple[str, str]]
+
+    def __str__(self) -> str:
+        said = f"{self.metric} at {self.load:.0%} load: the engine has {' < '.join(self.engine)}, the simulator "
+        said += "the same" if self.engine == self.simulator else " < ".join(self.simulator)
+        if self.close:
+            said += f"; the engine does not tell apart {', '.join(' and '.join(pair) for pair in self.close)}"
+        wrong = ", ".join(" before ".join(pair) for pair in self.wrong)
+        return f"{said}: {f'WRONG, {wrong} in the engine' if wrong else 'right wherever it can be told'}"
+
+
+def rankings(compared: Sequence[Compared]) -> list[Ranking]:
+    """By each metric of `RANKED` under each load that several policies were put under."""
+    found = []
+    for load in dict.fromkeys(item.load for item in compared):
+        items = [item for item in compared if item.load == load]
+        if len(items) > 1:
+            found += [_ranked(items, load, metric) for metric in RANKED]
+    return found
+
+
+def _ranked(items: Sequence[Compared], load: float, metric: str) -> Ranking:
+    by_engine = sorted(items, key=lambda item: item.mean(metric))
+    by_simulator = sorted(items, key=lambda item: item.simulator[metric])
+    wrong, close = [], []
+    for less, more in combinations(by_engine, 2):
+        pair = (less.policy, more.policy)
+        if max(less.engine[metric]) >= min(more.engine[metric]):
+            close.append(pair)
+        elif less.simulator[metric] >= more.simulator[metric]:
+            wrong.append(pair)
+    return Ranking(
+        metric, load, [item.policy for item in by_engine], [item.policy for item in by_simulator], wrong, close
+    )
+
+
+def _figure(summary: Mapping[str, Any], name: str) -> float:
+    _, factor, (group, key) = METRICS[name]
+    value = summary[group][key]
+    return float("nan") if value is None else factor * value

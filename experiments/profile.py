@@ -1,0 +1,217 @@
+"""`experiment=profile`: what this device takes for the parts of a step, measured through the engine, as a profile.
+
+The profile has the layout of LLMServingSim 2.0 (`sim.costs.profile_files`). Its rows are whole halves of a layer, which
+our CPU kernels compute in one call each: the time of a half is under the name of its first product, and what that
+includes has rows of zero (`fused` in meta.yaml says so). Two measurements make it:
+
+1. the parts of made-up steps, timed within whole forward passes (`real.profiler`). Attention is what the attention half
+   takes beyond that of as many tokens without context, so that at the points of the grid the parts add up to what was
+   measured;
+2. what the engine takes beside the model: input preparation and sampling, timed within steps of decodes, and the time
+   from the end of a step to the start of the next while the whole engine serves bursts of requests. Scheduling, tens of
+   microseconds, is in neither.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from experiments import storage
+from experiments.config import Composed, Point, make, read_point
+from experiments.profile_tables import FUSED, Pieces, Plan, encoded, powers, priced_by, shape_of, tables
+from experiments.run import PROGRESS_INTERVAL_S
+from experiments.sweep import versions
+from experiments.workloads import WorkloadRequest, checks
+from real.compute_environment import compute_environment
+from schedulers import ChunkedPrefill, InputError
+from schedulers.step import BatchShape
+
+if TYPE_CHECKING:
+    from experiments.real_run import RealEngine
+    from real.profiler import PartTimes
+
+#: Tokens of each prompt and output in a burst, and how long a burst may take before the next: enough for a CPU.
+BURST_PROMPT, BURST_OUTPUT = 16, 40
+BURST_GAP_S, BURST_S_PER_REQUEST = 1.5, 0.15
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """The node `question`; see conf/experiment/profile.yaml for each key."""
+
+    folder: str | None
+    rounds: int
+    max_tokens: int
+    max_decodes: int
+    max_context: int
+
+    def __post_init__(self) -> None:
+        if self.folder is not None:
+            checks.text("question.folder", self.folder)
+        for key in ("rounds", "max_tokens", "max_decodes", "max_context"):
+            checks.count(f"question.{key}", getattr(self, key))
+        if self.max_tokens < 16 or self.max_context < 16:
+            raise InputError("question.max_tokens and question.max_context must be at least 16")
+
+
+def profile(composed: Composed) -> None:
+    """Measure a profile, write it, and say how well it prices steps that it was not made from."""
+    os.environ.update(compute_environment())  # before torch is loaded: as in the engine's own processes
+    from experiments.real_run import machine
+
+    question = composed.question(Question)
+    point = read_point(composed)
+    if point.real is None:
+        raise InputError("experiment=profile measures this machine: it needs mode=real")
+    model, device = make(composed.config.model, "model"), make(composed.config.device, "device")
+    folder = Path(question.folder or f"{composed.config.results}/profiles/{device.name}/{model.name}")
+    plan = Plan.of(question.max_tokens, question.max_decodes, question.max_context, point.seed)
+    print(f"{len(plan.steps())} steps in {question.rounds} rounds on {machine()}", flush=True)
+    numbers = powers(1, question.max_decodes)
+    times, rest_s = measure_parts(point, plan, question.rounds, numbers)
+    files = tables(plan, times, model.num_layers)
+    parts = priced_by(files, model, device)
+    print("bursts of requests, for the time between steps", flush=True)
+    gap_s = serve_bursts(point, numbers)
+    own_us = {n: 1e6 * (rest_s[n] + gap_s[n]) for n in numbers}
+    overhead_us = own_us[1]
+    files["per_sequence"] += [("sampler", n, max(own - overhead_us, 0.0)) for n, own in own_us.items()]
+    errors = [parts.step_time(shape_of(pieces)) / sum(times[pieces]) - 1 for pieces in plan.checks]
+    sizes = sorted(map(abs, errors))
+    check = {
+        "steps": len(errors),
+        "error_mean": round(statistics.fmean(errors), 4),
+        "error_p50": round(statistics.median(sizes), 4),
+        "error_p90": round(sizes[int(0.9 * len(sizes))], 4),
+    }
+    description = {
+        "hardware": device.name,
+        "model": model.name,
+        "machine": machine(),
+        "versions": versions(),
+        "engine_effective": {"dtype": point.real.dtype, "block_size": point.limits.block_size},
+        "measurement_iterations": question.rounds,
+        "fused": FUSED,
+        "step_overhead_us": round(overhead_us, 1),
+        "check": check,
+    }
+    storage.write_files(folder, encoded(files, description))
+    print(f"{'decodes':>8}{'model ms':>10}{'rest ms':>9}{'gap ms':>8}")
+    for n in numbers:
+        model_ms = 1e3 * parts.step_time(BatchShape([], [question.max_context // 4] * n, n))
+        print(f"{n:>8}{model_ms:>10.2f}{1e3 * rest_s[n]:>9.2f}{1e3 * gap_s[n]:>8.2f}")
+    print(
+        f"{check['steps']} other steps, priced by the profile: error {check['error_mean']:+.1%} in the mean, "
+        f"{check['error_p50']:.1%} in the median, {check['error_p90']:.1%} in the 90th percentile"
+    )
+    print(f"profile: {folder}      simulate with it: device={device.name} cost=profiled cost.path={folder}")
+
+
+def measure_parts(
+    point: Point, plan: Plan, rounds: int, numbers: Sequence[int]
+) -> tuple[dict[Pieces, PartTimes], dict[int, float]]:
+    """The median times of the parts of each step, over some rounds, each in an order of its own.
+
+    Also the seconds beside the model in steps of so many decodes.
+    """
+    from real.config import EngineConfig
+    from real.profiler import PartTimes, StepProfiler
+
+    engine = cast("RealEngine", point.real)
+    steps, block_size = plan.steps(), point.limits.block_size
+    largest = max(sum(-(-sum(piece) // block_size) for piece in pieces) for pieces in steps)
+    config = EngineConfig.from_arguments(
+        model=engine.path,
+        dtype=engine.dtype,
+        device=engine.device,
+        num_threads=engine.num_threads,
+        tensor_parallel=engine.tensor_parallel,
+        block_size=block_size,
+        num_blocks=largest,
+    )
+    profiler = StepProfiler(config, point.seed)
+    samples: dict[Pieces, list[PartTimes]] = {pieces: [] for pieces in steps}
+    shuffle = random.Random(point.seed).shuffle
+    progress = _Progress((rounds + 1) * len(steps))
+    for turn in range(rounds + 1):  # the first warms up
+        shuffle(steps)
+        for pieces in steps:
+            part_times = profiler.time(pieces)
+            if turn:
+                samples[pieces].append(part_times)
+            progress.step()
+    rest_s = {n: profiler.time_rest(n) for n in numbers}
+    profiler.close()
+    medians = {
+        pieces: PartTimes(*(statistics.median(part) for part in zip(*measured, strict=True)))
+        for pieces, measured in samples.items()
+    }
+    return medians, rest_s
+
+
+def serve_bursts(point: Point, numbers: Sequence[int]) -> dict[int, float]:
+    """Seconds from the end of a step to the start of the next while so many requests decode, in the median.
+
+    The whole engine serves them: requests of one length that arrive together, a burst for each number.
+    """
+    from experiments.real_run import serve_point
+
+    requests, at_s = [], 1.0
+    for n in numbers:
+        requests += [WorkloadRequest(f"{n}-{i}", at_s, BURST_PROMPT, BURST_OUTPUT) for i in range(n)]
+        at_s += BURST_GAP_S + n * BURST_S_PER_REQUEST
+    burst = replace(
+        point,
+        label="bursts",
+        policy=ChunkedPrefill,
+        policy_params={},
+        workload=_Listed(requests),
+        limits=replace(point.limits, max_num_seqs=max(numbers)),
+        keep_decisions=False,
+    )
+    steps = serve_point(burst).steps
+    gaps: dict[int, list[float]] = {n: [] for n in numbers}
+    for step, following in pairwise(steps):
+        n = step.num_decode_tokens
+        if n in gaps and not step.num_prefills and not following.num_prefills and following.num_decode_tokens == n:
+            gaps[n].append(following.start_s - step.end_s)
+    return {n: statistics.median(found) for n, found in gaps.items()}
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A workload of given requests."""
+
+    listed: list[WorkloadRequest]
+    too_long: str = "error"
+
+    def requests(self, seed: int) -> list[WorkloadRequest]:
+        return self.listed
+
+    def describe(self) -> str:
+        return f"{len(self.listed)} given requests"
+
+
+class _Progress:
+    """Says every few seconds how far the measurement has come."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._start = self._said = time.monotonic()
+
+    def step(self) -> None:
+        self._done += 1
+        now = time.monotonic()
+        if now - self._said >= PROGRESS_INTERVAL_S:
+            self._said = now
+            left_s = (now - self._start) * (self._total / self._done - 1)
+            print(f"  {self._done:,} of {self._total:,} steps, about {left_s:.0f} s left", flush=True)
