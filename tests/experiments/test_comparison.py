@@ -1,0 +1,48 @@
+"""What is said of a workload in both worlds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from experiments.comparison import METRICS, Compared, rankings
+
+
+def compared(policy: str, engine: list[float], simulator: float, load: float = 0.5) -> Compared:
+    """All metrics have the same value."""
+    return Compared(policy, load, 1.0, dict.fromkeys(METRICS, engine), dict.fromkeys(METRICS, simulator))
+
+
+def test_an_error_is_relative_to_the_mean_of_the_engines_runs_and_so_is_their_spread() -> None:
+    item = compared("fcfs", [90.0, 110.0], 105.0)
+    assert item.error("TTFT P50") == pytest.approx(0.05)
+    assert item.spread("TTFT P50") == pytest.approx(0.2)
+
+
+def test_policies_that_the_engine_tells_apart_must_be_in_its_order() -> None:
+    right = rankings([compared("a", [10, 11], 10), compared("b", [20, 21], 19)])
+    assert [ranking.wrong for ranking in right] == [[], []]
+    assert "right wherever it can be told" in str(right[0])
+    swapped = rankings([compared("a", [10, 11], 30), compared("b", [20, 21], 19)])
+    assert swapped[0].wrong == [("a", "b")]
+    assert "WRONG, a before b in the engine" in str(swapped[0])
+
+
+def test_policies_whose_runs_overlap_may_be_in_any_order() -> None:
+    (ttft, _) = rankings([compared("a", [10, 20], 16), compared("b", [15, 25], 15)])
+    assert ttft.wrong == []
+    assert ttft.close == [("a", "b")]
+    assert "does not tell apart a and b" in str(ttft)
+
+
+def test_policies_are_ranked_under_each_load_apart_and_one_alone_is_not() -> None:
+    items = [compared("a", [1], 1), compared("b", [2], 2), compared("a", [9], 9, load=0.8)]
+    assert [ranking.load for ranking in rankings(items)] == [0.5, 0.5]
+
+
+def test_a_figure_that_a_summary_does_not_have_is_nan() -> None:
+    nothing = {group: {key: None} for _, _, (group, key) in METRICS.values()}
+    for _, _, (group, key) in METRICS.values():
+        nothing[group][key] = None
+    assert math.isnan(Compared.of("a", 0.5, 1.0, [nothing], nothing).error("TPOT P90"))

@@ -1,0 +1,82 @@
+"""A profile of this machine, and with it both worlds beside each other; on a tiny model, so that it takes seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.command_line import twinserve
+from tests.experiments.real_points import SHAPE, engine, tiny_model
+
+SMALL = ("question.rounds=1", "question.max_tokens=32", "question.max_decodes=2", "question.max_context=16")
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tiny_model(tmp_path_factory.mktemp("tiny"))
+    return [*engine(folder), *(f"model.{key}={value}" for key, value in SHAPE.items())]
+
+
+@pytest.fixture(scope="module")
+def profile(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("profile") / "cpu" / "tiny"
+    done = twinserve("experiment=profile", *settings, *SMALL, f"question.folder={folder}")
+    assert done.returncode == 0, done.stderr
+    assert "40 other steps, priced by the profile: error" in done.stdout
+    assert f"cost.path={folder}" in done.stdout
+    return folder
+
+
+def test_a_measured_profile_prices_simulations(profile: Path, settings: list[str], tmp_path: Path) -> None:
+    model = [item for item in settings if item.startswith("model.")]
+    done = twinserve(
+        "experiment=run", *model, "device=cpu", "cost=profiled", f"cost.path={profile}", "workload.num_requests=5",
+        "workload=short_chats", "engine.num_blocks=64", "engine.max_model_len=256", f"results={tmp_path}",
+        "workload.too_long=drop",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (summary,) = tmp_path.glob("points/*/summary.json")
+    told = json.loads(summary.read_text())
+    assert "profile cpu/tiny tp1: measured kernel times" in told["cost"]
+    assert not [warning for warning in told["warnings"] if "was measured for" in warning]
+
+
+def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list[str], tmp_path: Path) -> None:
+    done = twinserve(
+        "experiment=compare", *settings, f"cost.path={profile}", "question.schedulers=[fcfs,chunked_prefill]",
+        "question.loads=[0.2]", "question.repeats=2", "workload.num_requests=8", "workload.prompt.max_tokens=100",
+        "workload.output.max_tokens=50", f"results={tmp_path}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "[run 2 of 2] fcfs" in done.stdout
+    assert "TTFT P90 at 20% load: the engine has " in done.stdout
+    told = json.loads((tmp_path / "compare" / "compare.json").read_text())
+    assert [item["policy"] for item in told["compared"]] == ["fcfs", "chunked_prefill"]
+    assert all(len(runs) == 2 for item in told["compared"] for runs in item["engine"].values())
+    assert (tmp_path / "compare" / "figures" / "compare.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["experiment=profile", "question.rounds=0"], "question.rounds=0: it must be a whole number"),
+        (["experiment=profile", "question.max_tokens=8"], "must be at least 16"),
+        (["experiment=profile", "question.size=8"], "size"),
+        (["experiment=profile", "mode=sim"], "needs mode=real"),
+        (["experiment=profile", "engine.tensor_parallel=2"], "a profile is measured on one device"),
+        (["experiment=compare", "cost.path=x", "question.loads=[]"], "question.loads"),
+        (["experiment=compare", "cost.path=x", "question.schedulers=[fcsf]"], "there is no scheduler 'fcsf'"),
+        (["experiment=compare", "cost.path=x", "mode=sim"], "it needs mode=real"),
+        (["experiment=compare"], "cost.path"),
+    ],
+)
+def test_what_cannot_be_measured_or_compared_is_refused(
+    arguments: list[str], expected: str, settings: list[str]
+) -> None:
+    unused = "mode" if "mode=sim" in arguments else "mode="
+    done = twinserve(*arguments, *(item for item in settings if not item.startswith(unused)))
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
