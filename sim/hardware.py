@@ -34,10 +34,13 @@ def _check_kinds(described: ModelShape | Device) -> None:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A dense decoder with grouped-query attention and a gated MLP (Llama, Qwen), as its config.json describes it.
+    """A decoder with grouped-query attention and gated MLPs (Llama, Qwen), as its config.json describes it.
+
+    Each layer has one MLP, or in a mixture of experts `num_experts`, of which each token passes `experts_per_token`.
 
     Raises:
-        InputError: a value of another kind, a size below one, or query heads that the KV heads do not divide.
+        InputError: a value of another kind, a size below one, query heads that the KV heads do not divide, or more
+            experts for a token than there are.
     """
 
     name: str
@@ -45,6 +48,7 @@ class ModelShape:
     architecture: str
     num_layers: int
     hidden_size: int
+    #: Of the MLP; in a mixture of experts, of one expert (moe_intermediate_size).
     intermediate_size: int
     num_heads: int
     num_kv_heads: int
@@ -57,12 +61,21 @@ class ModelShape:
     #: 2 for bfloat16.
     bytes_per_weight: int = 2
     bytes_per_kv_element: int = 2
+    #: In each layer, and those that a token passes (num_experts_per_tok); 0: the model has none.
+    num_experts: int = 0
+    experts_per_token: int = 0
 
     def __post_init__(self) -> None:
         _check_kinds(self)
         for field, value in vars(self).items():
-            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-                raise InputError(f"model {self.name!r}: {field}={value}; it must be at least 1")
+            least = 0 if "experts" in field else 1
+            if isinstance(value, int) and not isinstance(value, bool) and value < least:
+                raise InputError(f"model {self.name!r}: {field}={value}; it must be at least {least}")
+        if not min(1, self.num_experts) <= self.experts_per_token <= self.num_experts:
+            raise InputError(
+                f"model {self.name!r}: experts_per_token={self.experts_per_token}; it must be at least 1 and at most "
+                f"num_experts={self.num_experts}, or both 0"
+            )
         if self.num_heads % self.num_kv_heads:
             raise InputError(
                 f"model {self.name!r}: num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}"
@@ -79,9 +92,20 @@ class ModelShape:
         return self.num_kv_heads * self.head_dim
 
     @property
+    def num_expert_parameters(self) -> int:
+        """Parameters of one expert of one layer: gate, up and down projection; 0 in a model without experts."""
+        return 3 * self.hidden_size * self.intermediate_size if self.num_experts else 0
+
+    @property
     def num_layer_parameters(self) -> int:
-        """Parameters of the matrices of one layer: query, key, value and output, gate, up and down projection."""
+        """Parameters of the matrices of one layer.
+
+        Query, key, value and output projection, and those of the MLP: gate, up and down; or those of all experts, and
+        the router.
+        """
         attention = self.hidden_size * (2 * self.attention_size + 2 * self.kv_size)
+        if self.num_experts:
+            return attention + self.num_experts * (self.num_expert_parameters + self.hidden_size)
         return attention + 3 * self.hidden_size * self.intermediate_size
 
     @property
@@ -130,6 +154,8 @@ class Device:
     step_overhead_s: float
     #: To the other devices of the machine, one direction, bytes per second; None: not known, so no tensor parallelism.
     link_bandwidth: float | None = None
+    #: What a message over that link takes before its bytes count, seconds.
+    link_latency_s: float = 0.0
     #: Name of this device in aiconfigurator's tables; None: it has none.
     aiconfigurator_system: str | None = None
 
@@ -140,8 +166,9 @@ class Device:
             if not value > 0 or (field.endswith("_fraction") and value > 1):
                 right = "above 0 and at most 1" if field.endswith("_fraction") else "above 0"
                 raise InputError(f"device {self.name!r}: {field}={value}; it must be {right}")
-        if not self.step_overhead_s >= 0:
-            raise InputError(f"device {self.name!r}: step_overhead_s={self.step_overhead_s}; it must be 0 or more")
+        for field in ("step_overhead_s", "link_latency_s"):
+            if not getattr(self, field) >= 0:
+                raise InputError(f"device {self.name!r}: {field}={getattr(self, field)}; it must be 0 or more")
         if self.link_bandwidth is not None and not self.link_bandwidth > 0:
             raise InputError(f"device {self.name!r}: link_bandwidth={self.link_bandwidth}; it must be above 0, or null")
 

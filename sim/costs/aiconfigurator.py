@@ -75,6 +75,8 @@ class AIConfigurator:
             raise InputError(f"cost=aiconfigurator needs {_PACKAGE}: pip install twinserve[profiles]") from None
         if (model.bytes_per_weight, model.bytes_per_kv_element) != (2, 2):
             raise InputError(f"cost=aiconfigurator prices bfloat16 weights and KV cache; {model.name} has others")
+        if model.num_experts:
+            raise InputError(f"cost=aiconfigurator prices dense models, and {model.name} is a mixture of experts")
         if device.aiconfigurator_system is None:
             raise InputError(f"device {device.name!r} has no aiconfigurator_system: it is not among the measured GPUs")
 

@@ -4,8 +4,10 @@
     DEVICE/MODEL/tpN/dense.csv           layer, tokens, time_us
     DEVICE/MODEL/tpN/per_sequence.csv    layer, sequences, time_us
     DEVICE/MODEL/tpN/attention.csv       prefill_chunk, kv_prefill, n_decode, kv_decode, time_us
+    DEVICE/MODEL/tpN/moe.csv             tokens, activated_experts, time_us; only for a mixture of experts
+    DEVICE/MODEL/tpN/skew_fit.csv        see `sim.costs.skew`; optional
 
-Each CSV may be gzipped (.csv.gz). Times are microseconds of one call on one device.
+Each CSV may be gzipped (.csv.gz), and may have further columns. Times are microseconds of one call on one device.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from schedulers.errors import InputError
@@ -73,9 +76,9 @@ def read_curves(folder: Path, name: str, axis: str, required: Sequence[str], opt
     Raises:
         InputError: the file is missing or broken, a required layer is not in it, or one is that nobody knows to price.
     """
-    file = _find(folder, name)
+    file = find_table(folder, name)
     points: dict[str, dict[float, float]] = {}
-    for line, (layer, x, time_us) in _rows(file, ("layer", axis, "time_us"), text_columns=1):
+    for line, (layer, x, time_us) in read_table(file, ("layer", axis, "time_us"), text_columns=1):
         curve = points.setdefault(str(layer), {})
         if x in curve:
             raise InputError(f"{file}, line {line}: {layer} at {axis}={x:g} was given before")
@@ -93,14 +96,41 @@ def read_attention(folder: Path) -> tuple[Path, Points]:
     Raises:
         InputError: the file is missing or broken.
     """
-    file = _find(folder, "attention")
+    file = find_table(folder, "attention")
+    return file, _points(file, ATTENTION_AXES)
+
+
+def read_moe(folder: Path) -> dict[float, tuple[list[float], list[float]]]:
+    """Read moe.csv: for each number of tokens, the time of a layer's experts over how many of them are used.
+
+    Rows measured for experts spread over several devices (a column `ep` above 1) are left out.
+
+    Raises:
+        InputError: the file is missing or broken, or has no row for experts that are all on the device.
+    """
+    file = find_table(folder, "moe")
+    points = _points(file, ("tokens", "activated_experts"), {"ep": 1.0})
+    curves: dict[float, tuple[list[float], list[float]]] = {}
+    for (tokens, experts), time_us in sorted(points.items()):
+        xs, times = curves.setdefault(tokens, ([], []))
+        xs.append(experts)
+        times.append(time_us)
+    return curves
+
+
+def _points(file: Path, axes: Sequence[str], only: Mapping[str, float] = MappingProxyType({})) -> Points:
+    """time_us at each point of `axes`, over the rows in which the columns of `only`, if the file has them, are so."""
     points: Points = {}
-    for line, row in _rows(file, (*ATTENTION_AXES, "time_us")):
+    for line, row in read_table(file, (*axes, "time_us"), only=only):
         *at, time_us = (float(value) for value in row)
         if tuple(at) in points:
-            raise InputError(f"{file}, line {line}: the point {_named(ATTENTION_AXES, at)} was given before")
+            raise InputError(f"{file}, line {line}: the point {_named(axes, at)} was given before")
         points[tuple(at)] = time_us
-    return file, points
+    if not points:
+        raise InputError(
+            f"{file} has no row with {' and '.join(f'{column}={value:g}' for column, value in only.items())}"
+        )
+    return points
 
 
 def declared_axis(text: str, file: Path) -> list[float]:
@@ -150,15 +180,34 @@ def _named(axes: Sequence[str], at: Sequence[float]) -> str:
     return ", ".join(f"{axis}={value:g}" for axis, value in zip(axes, at, strict=True))
 
 
-def _find(folder: Path, name: str) -> Path:
+def find_table(folder: Path, name: str) -> Path:
+    """The CSV file of that name, plain or gzipped.
+
+    Raises:
+        InputError: there is neither.
+    """
     for file in (folder / f"{name}.csv", folder / f"{name}.csv.gz"):
         if file.is_file():
             return file
     raise InputError(f"profile {folder} has neither {name}.csv nor {name}.csv.gz")
 
 
-def _rows(file: Path, columns: Sequence[str], text_columns: int = 0) -> Iterator[tuple[int, list[str | float]]]:
-    """Line number and the values of `columns`, of which all but the first `text_columns` are numbers of 0 or more."""
+def read_table(
+    file: Path,
+    columns: Sequence[str],
+    text_columns: int = 0,
+    *,
+    signed: bool = False,
+    only: Mapping[str, float] = MappingProxyType({}),
+) -> Iterator[tuple[int, list[str | float]]]:
+    """Line number and the values of `columns`, row by row.
+
+    All but the first `text_columns` are numbers, of 0 or more unless `signed`. Rows in which a column of `only` has
+    another value are left out; a column that the file does not have excludes nothing.
+
+    Raises:
+        InputError: a column is missing, a row broken, or there is none.
+    """
     try:
         with gzip.open(file, "rt", newline="") if file.suffix == ".gz" else file.open(newline="") as stream:
             reader = csv.reader(stream)
@@ -168,25 +217,29 @@ def _rows(file: Path, columns: Sequence[str], text_columns: int = 0) -> Iterator
                     f"{file}: column {', '.join(absent)} is missing; the header must have {', '.join(columns)}"
                 )
             indices = [header.index(column) for column in columns]
+            conditions = [(header.index(column), value) for column, value in only.items() if column in header]
             line = 1
             for line, row in enumerate(reader, start=2):
                 if len(row) != len(header):
                     raise InputError(
                         f"{file}, line {line}: {len(row)} values under {len(header)} columns; is it cut off?"
                     )
+                if any(_number(row[index], file, line) != value for index, value in conditions):
+                    continue
                 texts = [row[index] for index in indices]
-                yield line, [*texts[:text_columns], *(_number(text, file, line) for text in texts[text_columns:])]
+                numbers = (_number(text, file, line, signed=signed) for text in texts[text_columns:])
+                yield line, [*texts[:text_columns], *numbers]
             if line == 1:
                 raise InputError(f"{file} has a header and no rows")
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{file} cannot be read as CSV: {error}") from error
 
 
-def _number(text: str, file: Path, line: int) -> float:
+def _number(text: str, file: Path, line: int, *, signed: bool = False) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value < math.inf:
-        raise InputError(f"{file}, line {line}: {text!r} is not a number of 0 or more")
+    if not (-math.inf if signed else 0) <= value < math.inf or math.isinf(value):
+        raise InputError(f"{file}, line {line}: {text!r} is not a number{'' if signed else ' of 0 or more'}")
     return value

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from schedulers.errors import InputError
 from schedulers.step import BatchShape
-from sim.costs.composition import all_reduce_s_per_token, as_one_prefill
+from sim.costs.composition import as_one_prefill, collectives, num_distinct_experts
 from sim.costs.interpolation import Extrapolations, Grid
 from sim.costs.profile_files import (
     Curves,
     declared_axis,
+    find_table,
     full_grid,
     read_attention,
     read_curves,
     read_meta,
+    read_moe,
     tensor_parallel_folder,
 )
+from sim.costs.skew import SkewFit
 from sim.hardware import Device, ModelShape
 
 #: Rows of dense.csv, and how often each is called, in every layer or in all. A decoder layer has one norm before
 #: attention and one before its MLP, both under the name `layernorm`; `qk_norm` is there for Qwen3 alone.
-_CALLS_PER_LAYER = dict.fromkeys(
-    ("qkv_proj", "qk_norm", "rotary_emb", "o_proj", "gate_up_proj", "act_fn", "down_proj"), 1
-) | {"layernorm": 2}
+_MLP = ("gate_up_proj", "act_fn", "down_proj")
+_CALLS_PER_LAYER = dict.fromkeys(("qkv_proj", "qk_norm", "rotary_emb", "o_proj", *_MLP), 1) | {"layernorm": 2}
 _ONCE = ("embedding", "final_layernorm")
-_OPTIONAL = ("qk_norm",)
 #: Rows of per_sequence.csv, once a step.
 _PER_SEQUENCE = ("lm_head", "sampler")
 
@@ -41,15 +43,16 @@ class Profiled:
       count once for each of the model's `num_layers` (`layernorm` twice), embedding and final norm once;
     - attention.csv, once a layer, over the tokens of the prefill, its context, the number of decodes, and their
       context. Steps with prefills only, decodes only and both were measured apart and are interpolated apart. Several
-      prefills are priced as one of equal work (`as_one_prefill`), decodes of uneven length at their mean. A skewed
-      batch takes longer than an even one, on average 6 % of attention time where LLMServingSim's authors measured it.
-      Their correction, skew_fit.csv (a share alpha of the way from the time at mean to that at greatest context, by
-      bucket of the skew (mean - least) / (greatest - least) and four more), is not applied;
+      prefills are priced as one of equal work (`as_one_prefill`), decodes of uneven context at their mean and a share
+      of the way to their greatest, where meta.yaml says that the profile has a skew fit (`sim.costs.skew`);
+    - moe.csv, once a layer, in place of the MLP of dense.csv where the model is a mixture of experts: over the tokens
+      of the step and the experts that these are expected to use (`num_distinct_experts`), router included;
     - per_sequence.csv (output projection, sampler) over the sequences that sample;
     - `step_overhead_us` of meta.yaml: what the engine spends in a step beside kernels. The key is ours; a profile
       without it, such as the published ones, is priced as if the engine took no time.
 
-    With tensor parallelism the all-reduces, which profiles do not hold, come from the device's link.
+    A profile of tensor-parallel degree N holds the times of one rank's share. The exchanges between the ranks, which it
+    does not hold, come from the device's link (`collectives`).
 
     The attention grid is the one that meta.yaml declares, or all values that occur where it declares none; points
     beside a declared grid, left by an earlier profile, are not used. Against the 10,721 such points of the published
@@ -68,20 +71,25 @@ class Profiled:
         folder = Path(path)
         files = tensor_parallel_folder(folder, tensor_parallel)
         meta = read_meta(folder)
-        required = [layer for layer in (*_CALLS_PER_LAYER, *_ONCE) if layer not in _OPTIONAL]
-        dense = read_curves(files, "dense", "tokens", required, _OPTIONAL)
-        calls = {layer: number * model.num_layers for layer, number in _CALLS_PER_LAYER.items()} | dict.fromkeys(
-            _ONCE, 1
-        )
+        calls = {layer: number * model.num_layers for layer, number in _CALLS_PER_LAYER.items()}
+        calls |= dict.fromkeys(_ONCE, 1)
+        optional = ("qk_norm", *_MLP) if model.num_experts else ("qk_norm",)
+        dense = read_curves(files, "dense", "tokens", [layer for layer in calls if layer not in optional], optional)
+        if model.num_experts:
+            for layer in _MLP:
+                dense.pop(layer, None)
+            dense["moe"], calls["moe"] = _experts(files, model), model.num_layers
         per_sequence = read_curves(files, "per_sequence", "sequences", _PER_SEQUENCE)
 
         self.extrapolations: Extrapolations = {}
         self._dense = _summed(dense, calls, "tokens", self.extrapolations)
         self._per_sequence = _summed(per_sequence, dict.fromkeys(_PER_SEQUENCE, 1), "sequences", self.extrapolations)
-        self._attention = _Attention(files, folder, meta, self.extrapolations)
+        self._attention = _Attention(files, folder, meta, tensor_parallel, self.extrapolations)
         self._num_layers = model.num_layers
-        self._all_reduce_us_per_token = 1e6 * all_reduce_s_per_token(model, device, tensor_parallel)
+        exchange = collectives(model, device, tensor_parallel)
+        self._exchange_us_per_token, self._exchange_us_per_sample = 1e6 * exchange.token_s, 1e6 * exchange.sample_s
         self._step_overhead_us = _step_overhead_us(meta, folder)
+        self._constant_us = self._step_overhead_us + 1e6 * exchange.step_s
         self._name = f"profile {folder.parent.name}/{folder.name} tp{tensor_parallel}"
         self._mismatches = [
             f"{self._name} was measured for {measured} and prices {priced} of another name."
@@ -95,31 +103,48 @@ class Profiled:
         tokens = len(decodes)
         for chunk, _ in batch.prefills:
             tokens += chunk
-        time_us = self._step_overhead_us + self._all_reduce_us_per_token * tokens + self._dense.at(tokens)
+        time_us = self._constant_us + self._exchange_us_per_token * tokens + self._dense.at(tokens)
         time_us += self._num_layers * self._attention.time_us(batch)
         if batch.num_sampled:
-            time_us += self._per_sequence.at(batch.num_sampled)
+            time_us += self._per_sequence.at(batch.num_sampled) + self._exchange_us_per_sample * batch.num_sampled
         return time_us * 1e-6
 
     def warnings(self) -> list[str]:
         """Where batches went beyond the measured grid and how far, and whether the profile is of something else."""
         return self._mismatches + [
-            f"{self._name}: {times:,} steps were beyond the measured {axis}, which ends at {end:,.0f}; the largest had "
-            f"{largest:,.0f}, {largest / end:.1f} times that. They were extrapolated linearly."
+            f"{self._name}: {times:,} look-ups were beyond the measured {axis}, which ends at {end:,.0f}; the largest "
+            f"had {largest:,.0f}, {largest / end:.1f} times that. They were extrapolated linearly."
             for axis, (times, largest, end) in self.extrapolations.items()
         ]
 
     def describe(self) -> str:
         """Which profile."""
-        return f"{self._name}: measured kernel times, interpolated; {self._step_overhead_us:g} us a step beside them"
+        uneven = "a skew fit" if self._attention.skew else "no skew fit"
+        return (
+            f"{self._name}: measured kernel times, interpolated, with {uneven}; "
+            f"{self._step_overhead_us:g} us a step beside them"
+        )
 
 
 class _Attention:
     """Time of one layer's attention, from three grids: prefill only, decodes only, and both."""
 
-    def __init__(self, files: Path, folder: Path, meta: Mapping[str, Any], extrapolations: Extrapolations) -> None:
+    def __init__(
+        self,
+        files: Path,
+        folder: Path,
+        meta: Mapping[str, Any],
+        tensor_parallel: int,
+        extrapolations: Extrapolations,
+    ) -> None:
         file, points = read_attention(files)
-        declared = _declared_axes(meta, folder / "meta.yaml")
+        meta_file = folder / "meta.yaml"
+        declared = _declared_axes(meta, meta_file)
+        fit = meta.get("skew_fit") or {}
+        #: How uneven decodes are priced; None: at their mean.
+        self.skew = (
+            SkewFit(find_table(files, "skew_fit"), meta_file, fit, tensor_parallel) if fit.get("enabled") else None
+        )
 
         def grid(has_prefill: bool, has_decodes: bool) -> Grid:
             of_kind = [at for at in points if (at[0] > 0) == has_prefill and (at[2] > 0) == has_decodes]
@@ -152,12 +177,40 @@ class _Attention:
     def time_us(self, batch: BatchShape) -> float:
         """Microseconds of one layer's attention over the batch."""
         decodes = batch.decode_contexts
-        if not batch.prefills:
-            return self._decode.at(len(decodes), sum(decodes) / len(decodes)) if decodes else 0.0
-        chunk, context = as_one_prefill(batch.prefills)
+        chunk, context = as_one_prefill(batch.prefills) if batch.prefills else (0.0, 0.0)
         if not decodes:
-            return self._prefill.at(chunk, context)
-        return self._mixed.at(chunk, context, len(decodes), sum(decodes) / len(decodes))
+            return self._prefill.at(chunk, context) if chunk else 0.0
+        number = len(decodes)
+        mean = sum(decodes) / number
+        time_us = self._at(chunk, context, number, mean)
+        if self.skew and (greatest := max(decodes)) > mean:
+            alpha = self.skew.alpha(chunk, context, decodes, mean, greatest)
+            time_us += alpha * (self._at(chunk, context, number, greatest) - time_us)
+        return time_us
+
+    def _at(self, chunk: float, context: float, number: int, decode_context: float) -> float:
+        if chunk:
+            return self._mixed.at(chunk, context, number, decode_context)
+        return self._decode.at(number, decode_context)
+
+
+def _experts(files: Path, model: ModelShape) -> tuple[list[float], list[float]]:
+    """The time of one layer's experts over the tokens of a step, at every whole number that was measured between.
+
+    How many experts are used depends on the tokens and is not linear in them, so points between the measured ones are
+    interpolated in both, and those beside the table (more experts used than a row of few tokens could) extended.
+    """
+    rows = {tokens: Grid({"activated_experts": xs}, times, {}) for tokens, (xs, times) in read_moe(files).items()}
+    measured = sorted(rows)
+    tokens = [float(number) for number in range(round(measured[0]), round(measured[-1]) + 1)]
+    times = []
+    for number in tokens:
+        used = num_distinct_experts(model.num_experts, model.experts_per_token, number)
+        near = measured[bisect_right(measured, number) - 1]
+        far = measured[bisect_left(measured, number)]
+        share = (number - near) / (far - near) if far > near else 0.0
+        times.append(rows[near].at(used) + share * (rows[far].at(used) - rows[near].at(used)))
+    return tokens, times
 
 
 def _summed(curves: Curves, calls: Mapping[str, int], axis: str, extrapolations: Extrapolations) -> Grid:
