@@ -119,7 +119,7 @@ def test_steps_beyond_the_grid_are_priced_on_and_reported_with_how_far(folder: P
     warnings = cost.warnings()
     assert len(warnings) == 3
     assert (
-        "2 steps were beyond the measured prefill_chunk, which ends at 64; the largest had 512, 8.0 times"
+        "2 look-ups were beyond the measured prefill_chunk, which ends at 64; the largest had 512, 8.0 times"
         in warnings[1]
     )
 
