@@ -126,10 +126,8 @@ class Comparison:
         figures: dict[str, Any] = {}
         for name, theirs in self.measured.by_name.items():
             kept = ~np.isnan(theirs)
-            pair = theirs[kept], ours[name][kept]
-            figures[name] = {
-                statistic: _beside(*(float(of(values)) for values in pair)) for statistic, of in STATISTICS.items()
-            } | {"pearson": _pearson(*pair), "spearman": _pearson(_ranks(pair[0]), _ranks(pair[1]))}
+            if kept.any():  # no request has a TPOT if all have a single token
+                figures[name] = _figures(theirs[kept], ours[name][kept])
         figures["makespan"] = _beside(self.measured.makespan_s, self.simulated.makespan_s)
         return figures
 
@@ -187,6 +185,7 @@ def compare(composed: Composed) -> Comparison:
 def table(comparison: Comparison) -> str:
     """Measured, simulated and error, in milliseconds, and how far the two agree request by request."""
     figures = comparison.figures()
+    latencies = [name for name in figures if name != "makespan"]
     overlap = "steps decided ahead" if comparison.ahead else "steps decided one after the other"
     limits = comparison.point.limits
     served = f"{len(comparison.run.ids):,} requests, {limits.max_num_seqs} slots, {limits.token_budget:,} tokens a step"
@@ -200,12 +199,12 @@ def table(comparison: Comparison) -> str:
     def row(name: str, pair: Mapping[str, float]) -> str:
         return f"{name:<14}{1e3 * pair['measured']:>12,.1f}{1e3 * pair['simulated']:>12,.1f}{pair['error']:>+10.2%}"
 
-    for name in comparison.measured.by_name:
+    for name in latencies:
         lines += [row(f"{name} {statistic}", figures[name][statistic]) for statistic in STATISTICS]
     lines += [row("makespan", figures["makespan"]), "", "request by request: Pearson and rank correlation"]
     lines += [
         f"{name:<14}{_or_dash(figures[name]['pearson']):>12}{_or_dash(figures[name]['spearman']):>12}"
-        for name in comparison.measured.by_name
+        for name in latencies
     ]
     lines += [f"mind: {warning}" for warning in comparison.warnings]
     return "\n".join(lines)
@@ -251,6 +250,15 @@ def _files(comparison: Comparison) -> dict[str, bytes]:
         "requests.csv": ("\n".join(rows) + "\n").encode(),
         "fidelity.json": (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode(),
     }
+
+
+def _figures(measured: Floats, simulated: Floats) -> dict[str, Any]:
+    statistics = {name: _beside(float(of(measured)), float(of(simulated))) for name, of in STATISTICS.items()}
+    correlations = {
+        "pearson": _pearson(measured, simulated),
+        "spearman": _pearson(_ranks(measured), _ranks(simulated)),
+    }
+    return {**statistics, **correlations}
 
 
 def _beside(measured: float, simulated: float) -> dict[str, float]:

@@ -176,8 +176,11 @@ class _Attention:
 
     def time_us(self, batch: BatchShape) -> float:
         """Microseconds of one layer's attention over the batch."""
-        decodes = batch.decode_contexts
-        chunk, context = as_one_prefill(batch.prefills) if batch.prefills else (0.0, 0.0)
+        decodes, prefills = batch.decode_contexts, batch.prefills
+        if prefills and min(prefills)[0] == 1:  # the last token of a prompt is to attention what a decode is
+            decodes = decodes + [context for chunk, context in prefills if chunk == 1]
+            prefills = [prefill for prefill in prefills if prefill[0] > 1]
+        chunk, context = as_one_prefill(prefills) if prefills else (0.0, 0.0)
         if not decodes:
             return self._prefill.at(chunk, context) if chunk else 0.0
         number = len(decodes)

@@ -32,9 +32,9 @@ class SkewFit:
     - kp: context of the prefill.
 
     A batch of no such bucket, as are most with a prefill, whose tokens seldom fall on the grid, has the fit over all
-    buckets, `alpha_default`. To take the nearest grid point instead is worse than that: beside a prefill a bucket rests
-    on two to eight batches, and 128 decodes of skew_rate > 70 % have -0.66 up to 4,096 tokens of context and +0.42
-    beyond.
+    buckets, `alpha_default`. The nearest grid point would not do in its place: beside a prefill a bucket rests on two
+    to eight batches, and the published table has -0.66 for 128 decodes of skew_rate > 70 % up to 4,096 tokens of
+    context, and +0.42 beyond.
     """
 
     def __init__(self, file: Path, meta_file: Path, fit: Mapping[str, Any], tensor_parallel: int) -> None:
@@ -55,10 +55,13 @@ class SkewFit:
             if bucket in self._alphas:
                 raise InputError(f"{file}, line {line}: this bucket was given before")
             self._alphas[bucket] = float(alpha)
+        self._chunks = {chunk for chunk, *_ in self._alphas}
         self._default = default
 
     def alpha(self, chunk: float, chunk_context: float, contexts: Sequence[int], mean: float, greatest: int) -> float:
         """The share for these decode contexts, which are not all equal, beside a prefill (or none: 0 tokens)."""
+        if chunk not in self._chunks:
+            return self._default
         least = min(contexts)
         n, skew_rate, kv_big, kp = self._edges
         bucket = (
@@ -87,8 +90,9 @@ def _declared(
                     f"must be one edge more than labels, in ascending order"
                 )
             axes.append(([float(edge) for edge in bins[1:-1]], [str(label) for label in labels]))
-        return axes, float(fit["per_tp"][tensor_parallel]["alpha_default"])
+        of_degree = {str(degree): told for degree, told in fit["per_tp"].items()}
+        return axes, float(of_degree[str(tensor_parallel)]["alpha_default"])
     except KeyError as error:
         raise InputError(f"{file}: skew_fit has no {error.args[0]}, and says that it is enabled") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{file}: skew_fit cannot be read: {error}") from None

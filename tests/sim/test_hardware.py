@@ -21,6 +21,7 @@ from tests.sim.conf import device, model, names
         ("qwen3-8b", 8_190_735_360),
         ("qwen3-32b", 32_762_123_264),
         ("qwen2.5-7b", 7_615_616_512),
+        ("qwen3-30b-a3b-instruct-2507", 30_532_122_624),
         ("smollm2-135m", 134_515_008),
     ],
 )
@@ -100,3 +101,9 @@ def test_an_impossible_model_is_refused_by_field(field: str, value: int) -> None
 def test_an_impossible_device_is_refused_by_field(field: str, value: float) -> None:
     with pytest.raises(InputError, match=f"{field}="):
         replace(device("h200"), **{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("experts", "a_token"), [(0, 2), (8, 0), (8, 9), (-1, 0)])
+def test_a_token_passes_at_least_one_expert_and_no_more_than_there_are(experts: int, a_token: int) -> None:
+    with pytest.raises(InputError, match="experts"):
+        replace(model("llama-3.1-8b"), num_experts=experts, experts_per_token=a_token)

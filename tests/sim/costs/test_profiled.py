@@ -80,6 +80,12 @@ def test_a_step_is_layers_times_their_rows_and_attention_plus_the_rows_of_the_mo
     assert 1e6 * profiled(folder).step_time(step) == pytest.approx(expected)
 
 
+def test_a_chunk_of_one_token_is_to_attention_what_a_decode_is(folder: Path) -> None:
+    cost = profiled(folder)
+    assert cost.step_time(batch((1, 32), decodes=[16])) == cost.step_time(batch(decodes=[16, 32]))
+    assert cost.step_time(batch((1, 32), (32, 0))) == cost.step_time(batch((32, 0), decodes=[32]))
+
+
 def test_chunks_that_sample_nothing_do_not_pay_for_output_projection_and_sampler(folder: Path) -> None:
     cost = profiled(folder)
     saved = cost.step_time(BatchShape([(32, 0)], [], 1)) - cost.step_time(BatchShape([(32, 0)], [], 0))
