@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from schedulers.chunked_prefill import ChunkedPrefill
-from schedulers.request import Request, Status
+from schedulers.displacing import Displacing
+from schedulers.request import Request
 
 
-def _urgency(request: Request) -> tuple[int, float]:
-    return request.priority, request.arrival_time
-
-
-class Priority(ChunkedPrefill):
+class Priority(Displacing):
     """Most urgent first, in chunks; a more urgent arrival displaces the least urgent running request.
 
     A lower `priority` is more urgent; equals are served in the order they arrive, and never displace each other. While
@@ -20,13 +15,12 @@ class Priority(ChunkedPrefill):
     the discipline is preemptive priority queueing (Cobham 1954; Kleinrock, Queueing Systems II, chapter 3).
     """
 
+    compose = ChunkedPrefill.compose  # as in vLLM V1, a prompt that was begun goes on before urgent arrivals
+
     def order(self, request: Request, now: float) -> tuple[int, float]:
         """Priority, then arrival."""
-        return _urgency(request)
+        return request.priority, request.arrival_time
 
-    def victim(self, running: Sequence[Request], candidate: Request) -> Request | None:
-        """The least urgent; the latest arrival among equals. Only a strictly more urgent arrival displaces it."""
-        least = max(reversed(running), key=_urgency)
-        if candidate.status is Status.RUNNING or least.priority > candidate.priority:
-            return least
-        return None
+    def displaces(self, candidate: Request, request: Request) -> bool:
+        """Only a strictly more urgent arrival does."""
+        return request.priority > candidate.priority

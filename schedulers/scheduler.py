@@ -13,7 +13,7 @@ write `compose`; `SchedulerContract` is for those that share nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -118,6 +118,13 @@ class Scheduler:
         """The sort key of a waiting request; equal keys keep the order of arrival. Default: arrival time."""
         return request.arrival_time
 
+    def candidates(self, batch: Batch, now: float) -> Iterable[Request]:
+        """Waiting requests in the order in which they are tried, for orders that one key each cannot tell.
+
+        It is asked for the next only after the one before was admitted. Default: the queue, sorted by `order`.
+        """
+        return batch.waiting
+
     def admit(self, request: Request, batch: Batch) -> bool:
         """Whether a waiting request may start now; if not, nobody behind it does either. Default: yes."""
         return True
@@ -149,9 +156,12 @@ class Scheduler:
             batch.schedule(request, self.chunk(request, batch))
         if batch.preempted:
             return
-        for request in batch.waiting:
+        for request in self.candidates(batch, now):
             if not (self.admit(request, batch) and batch.schedule(request, self.chunk(request, batch))):
                 break
+
+    def ended(self, request: Request) -> None:
+        """A request has finished or was aborted (`finish_reason` says), for policies that learn. Default: nothing."""
 
     # -- the contract -------------------------------------------------------------------------------------------------
 
@@ -279,3 +289,4 @@ class Scheduler:
         del self.live[request.request_id], self._arrival_numbers[request.request_id]
         if request.first_scheduled_time is not None:
             self._finished_ids.append(request.request_id)
+        self.ended(request)

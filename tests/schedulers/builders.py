@@ -7,12 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from schedulers import (
+    EDF,
     FCFS,
+    HRRN,
+    LPM,
+    MLFQ,
+    SJF,
+    SRPT,
+    VTC,
+    Aging,
     Batch,
     ChunkedPrefill,
     Limits,
+    Orca,
+    PastFuture,
     Priority,
+    RandomOrder,
     Request,
+    Reserving,
     Scheduler,
     SchedulerOutput,
     Static,
@@ -21,7 +33,11 @@ from schedulers import (
 )
 
 #: What ships; every behaviour that does not depend on the policy is tested on each.
-POLICIES: tuple[type[Scheduler], ...] = (ChunkedPrefill, FCFS, Priority, Static)
+POLICIES: tuple[type[Scheduler], ...] = (
+    *(ChunkedPrefill, FCFS, Priority, Static),
+    *(SJF, SRPT, HRRN, Aging, MLFQ, VTC, EDF, LPM, RandomOrder),
+    *(PastFuture, Reserving, Orca),
+)
 
 #: A token that stops nothing.
 PLAIN = 7
@@ -53,11 +69,14 @@ def create_scheduler(
 def create_request(
     request_id: str = "r0", prompt: int | Sequence[int] = 10, *, arrival_time: float = 0.0, **fields: Any
 ) -> Request:
-    """A request with the given prompt tokens, or with so many that nobody else has (so that no prefix is shared)."""
+    """A request with the given prompt tokens, or with so many that nobody else has (so that no prefix is shared).
+
+    Its output is predicted to have 8 tokens unless `fields` say otherwise, since some policies must have a prediction.
+    """
     if isinstance(prompt, int):
         first = zlib.crc32(request_id.encode()) * 100_000
         prompt = range(first, first + prompt)
-    return Request(request_id, arrival_time, list(prompt), **fields)
+    return Request(request_id, arrival_time, list(prompt), **{"predicted_output_tokens": 8, **fields})
 
 
 def create_requests(prompts: Sequence[int | Sequence[int]], **fields: Any) -> list[Request]:

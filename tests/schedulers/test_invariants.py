@@ -20,12 +20,14 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from schedulers import FCFS, ChunkedPrefill, InputError, Limits, Priority, Request, Scheduler, Static
+from schedulers import FCFS, LPM, MLFQ, SLO, VTC, ChunkedPrefill, InputError, Limits, Request, Reserving, Scheduler
+from schedulers.victims import RULES
+from tests.schedulers import builders
 from tests.schedulers.chaotic import Chaotic, Displacing
 from tests.schedulers.invariant_checks import CheckedWorld, snapshot, snapshot_cache
 from tests.schedulers.worker_mirror import VOCABULARY
 
-POLICIES = (ChunkedPrefill, FCFS, Priority, Static, Displacing, Chaotic)
+POLICIES = (*builders.POLICIES, Displacing, Chaotic)
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Every prompt is the start of one of these, perhaps with another last token.
@@ -58,6 +60,9 @@ def requests(draw: st.DrawFn) -> tuple[list[int], dict[str, Any]]:
         "eos_token_id": draw(st.sampled_from([None, 0])),
         "ignore_eos": draw(st.booleans()),
         "stop_token_ids": draw(st.sampled_from([(), (5,)])),
+        "client_id": draw(st.sampled_from(["a", "b", "c"])),
+        "slo": draw(st.sampled_from([None, SLO(2.0, 0.5), SLO(9.0)])),
+        "predicted_output_tokens": draw(st.integers(0, 12)),
     }
     return prompt, fields
 
@@ -89,8 +94,14 @@ class Machine(RuleBasedStateMachine):
         options: dict[str, Any] = {}
         if issubclass(self.policy, ChunkedPrefill):
             options["max_chunk"] = (None, 1, 2, 5)[option]
-        elif self.policy is FCFS:
-            options["watermark"] = (0.0, 0.01, 0.2, 0.6)[option]
+            options["victim_rule"] = [*RULES, *RULES][option]
+        options |= {
+            FCFS: {"watermark": (0.0, 0.01, 0.2, 0.6)[option]},
+            MLFQ: {"quantum_tokens": option + 1, "prompt_tokens_per_token": 4, "promote_after_s": (None, 3, 9, 30)[option]},
+            VTC: {"client_weights": (None, {"a": 3}, {"b": 0.1}, {})[option]},
+            LPM: {"patience_s": (None, 3, 9, 30)[option], "most_compared": option + 1},
+            Reserving: {"output_share": option / 3, "memory_share": (1, 0.6, 1.5, 1)[option]},
+        }.get(self.policy, {})
         self.scheduler = self.policy(limits, seed=seed, **options)
         self.world = CheckedWorld(self.scheduler, makes_progress=self.policy is not Chaotic)
         self.depth = depth
