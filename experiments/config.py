@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from experiments.digest import ROOT, digest, dotted
-from experiments.workloads import Workload, build, checks
+from experiments.workloads import Predictor, Workload, build, checks
 from schedulers import SLO, InputError, Limits, SchedulerContract, TwinserveError
 from sim.hardware import ModelShape, num_kv_blocks
 
@@ -28,7 +28,7 @@ CONF = ROOT / "conf"
 Question = TypeVar("Question", bound="DataclassInstance")
 
 #: Nodes of a config that decide the outcome of a point, and those that only say what to do with it.
-POINT_KEYS = ("mode", "scheduler", "model", "device", "cost", "workload", "slo", "seed", "engine")
+POINT_KEYS = ("mode", "scheduler", "model", "device", "cost", "workload", "predictor", "slo", "seed", "engine")
 OTHER_KEYS = ("ask", "question", "results", "path", "jobs")
 
 
@@ -131,6 +131,7 @@ class Point:
         axes: what a sweep varies, for reports.
         folder: where its results lie, named by content: the same point, run by the same code, has the same folder.
         config_yaml: the composed configuration.
+        predictor: tells the policy how long outputs will be, if it does.
         cost: prices the steps of a simulation; None in a real run, whose steps take what they take.
         real: the engine of a real run; None: the point is simulated.
         timing: where its step times come from, in one line for reports.
@@ -142,6 +143,7 @@ class Point:
     folder: Path
     config_yaml: str
     workload: Workload
+    predictor: Predictor
     policy: type
     policy_params: dict[str, Any]
     limits: Limits
@@ -237,15 +239,18 @@ def read_point(composed: Composed) -> Point:
         elif key in nodes:
             axes[key] = nodes[key]
     workload = build(config.workload)
+    predictor = make(config.predictor, "predictor")
+    checks.made("predictor", predictor, "predict", "{_target_: experiments.workloads.Oracle}")
+    classes = policy, type(workload), type(predictor)
     cost, real = None, None
     if decisive["mode"]["name"] == "sim":
         cost = make(config.cost, "cost", model=model, device=device, tensor_parallel=engine.tensor_parallel)
         timing: str = cost.describe()
-        content = digest(decisive, (policy, type(cost), type(workload)), timing)
+        content = digest(decisive, (*classes, type(cost)), timing)
     else:
         real = _real_engine(decisive["mode"], model, engine.tensor_parallel)
         timing = real.describe()
-        content = digest(decisive, (policy, type(real), type(workload)), f"{timing} of {os.uname().nodename}")
+        content = digest(decisive, (*classes, type(real)), f"{timing} of {os.uname().nodename}")
     rate = f"-rate{axes['rate']:g}" if isinstance(axes["rate"], int | float) else ""
     return Point(
         label=label,
@@ -253,6 +258,7 @@ def read_point(composed: Composed) -> Point:
         folder=Path(plain["results"]) / "points" / f"{_slug(label)}{rate}-seed{decisive['seed']}-{content}",
         config_yaml=OmegaConf.to_yaml(OmegaConf.create(decisive)),
         workload=workload,
+        predictor=predictor,
         policy=policy,
         policy_params=scheduler,
         limits=limits,

@@ -140,7 +140,7 @@ def serve_point(point: Point) -> Outcome:
     prompts = Prompts(engine.architecture().vocab_size, point.seed)
     work = [(request, prompts.of(request, number)) for number, request in enumerate(requests)]
     llm = engine.start(point, max_waiting=max(len(requests), 1))
-    served = asyncio.run(_serve(llm, work, Progress(point.label, len(requests))))
+    served = asyncio.run(_serve(llm, work, point, Progress(point.label, len(requests))))
     report, start_s = served.report, served.start_s
     return Outcome(
         steps=[
@@ -168,7 +168,9 @@ class _Served:
         return [f"Requests were sent up to {late_ms} late, for the machine was busy; latencies count from their time."]
 
 
-async def _serve(llm: AsyncLLM, work: Sequence[tuple[WorkloadRequest, list[int]]], progress: Progress) -> _Served:
+async def _serve(
+    llm: AsyncLLM, work: Sequence[tuple[WorkloadRequest, list[int]]], point: Point, progress: Progress
+) -> _Served:
     late_s, num_done = 0.0, 0
 
     async def ask(request: WorkloadRequest, prompt: list[int]) -> None:
@@ -183,6 +185,7 @@ async def _serve(llm: AsyncLLM, work: Sequence[tuple[WorkloadRequest, list[int]]
             client_id=request.client_id,
             session_id=request.session_id,
             slo=request.slo,
+            predicted_output_tokens=point.predictor.predict(request, point.seed),
         )
         async for _ in stream:
             pass

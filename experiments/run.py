@@ -84,7 +84,11 @@ def simulate_point(point: Point) -> Outcome:
     drawn = point.workload.requests(point.seed)
     checked = check_lengths(drawn, point.limits.max_model_len, point.workload.too_long)
     arrivals = [
-        (to_request(request, point.limits.block_size), request.num_output_tokens) for request in checked.requests
+        (
+            to_request(request, point.limits.block_size, point.predictor.predict(request, point.seed)),
+            request.num_output_tokens,
+        )
+        for request in checked.requests
     ]
     cost = cast("CostModel", point.cost)
     steps: list[StepRecord] = []
@@ -126,8 +130,11 @@ def ensure(point: Point) -> str:
     return describe(point, storage.read_summary(point.folder)) + (" (stored before)" if stored else "")
 
 
-def to_request(request: WorkloadRequest, block_size: int) -> Request:
-    """What the scheduler may know of a workload's request: everything but how long its output will be."""
+def to_request(request: WorkloadRequest, block_size: int, predicted_output_tokens: float | None = None) -> Request:
+    """What the scheduler may know of a workload's request: everything but how long its output will be.
+
+    It may know what a predictor says about that, if one was asked.
+    """
     return Request(
         request.request_id,
         request.arrival_s,
@@ -139,6 +146,7 @@ def to_request(request: WorkloadRequest, block_size: int) -> Request:
         client_id=request.client_id,
         session_id=request.session_id,
         slo=request.slo,
+        predicted_output_tokens=predicted_output_tokens,
     )
 
 

@@ -18,9 +18,10 @@ class HRRN(SJF):
 
     order_changes = True
 
-    def order(self, request: Request, now: float) -> float:
-        """Seconds waited per token to come, the most first."""
-        return (request.arrival_time - now) / max(self.predictor.predict(request), 1.0)
+    def order(self, request: Request, now: float) -> tuple[float, float]:
+        """Seconds waited per token to come, the most first; then arrival."""
+        waited_s = now - request.arrival_time
+        return -waited_s / max(self.predictor.predict(request), 1.0), request.arrival_time
 
     def urgency(self, request: Request) -> Any:
         """Between running requests, whom the ratio no longer concerns: the earlier arrival."""

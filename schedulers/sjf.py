@@ -36,9 +36,9 @@ class SJF(ChunkedPrefill):
         super().__init__(limits, max_chunk=max_chunk, victim_rule=victim_rule, seed=seed)
         self.predictor = make_predictor(predictor)
 
-    def order(self, request: Request, now: float) -> float:
-        """Its predicted output."""
-        return self.predictor.predict(request)
+    def order(self, request: Request, now: float) -> tuple[float, float]:
+        """Its predicted output, then arrival."""
+        return self.predictor.predict(request), request.arrival_time
 
     def ended(self, request: Request) -> None:
         """The predictor may learn from it."""

@@ -36,9 +36,17 @@ class SRPT(Displacing):
         super().__init__(limits, max_chunk=max_chunk, victim_rule=victim_rule, seed=seed)
         self.predictor = make_predictor(predictor)
 
-    def order(self, request: Request, now: float) -> float:
-        """Its predicted output that is still to come."""
+    def order(self, request: Request, now: float) -> tuple[float, float]:
+        """Its predicted output that is still to come, then arrival."""
+        return self.num_left(request), request.arrival_time
+
+    def num_left(self, request: Request) -> float:
+        """Tokens it is predicted to produce yet."""
         return max(self.predictor.predict(request) - request.num_output_tokens, 0.0)
+
+    def displaces(self, candidate: Request, request: Request) -> bool:
+        """Only a request with fewer tokens left does."""
+        return self.num_left(request) > self.num_left(candidate)
 
     def ended(self, request: Request) -> None:
         """The predictor may learn from it."""

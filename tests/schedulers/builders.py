@@ -32,12 +32,12 @@ from schedulers import (
     StepResult,
 )
 
-#: What ships; every behaviour that does not depend on the policy is tested on each.
-POLICIES: tuple[type[Scheduler], ...] = (
-    *(ChunkedPrefill, FCFS, Priority, Static),
-    *(SJF, SRPT, HRRN, Aging, MLFQ, VTC, EDF, LPM, RandomOrder),
-    *(PastFuture, Reserving, Orca),
-)
+#: Those that serve requests that differ in nothing as they come; every behaviour that does not depend on the policy is
+#: tested on each.
+POLICIES: tuple[type[Scheduler], ...] = (ChunkedPrefill, FCFS, Priority, Static, SJF, SRPT, HRRN, Aging, VTC, EDF)
+
+#: What ships.
+ALL_POLICIES = (*POLICIES, MLFQ, LPM, RandomOrder, PastFuture, Reserving, Orca)
 
 #: A token that stops nothing.
 PLAIN = 7

@@ -20,14 +20,30 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from schedulers import FCFS, LPM, MLFQ, SLO, VTC, ChunkedPrefill, InputError, Limits, Request, Reserving, Scheduler
+from schedulers import (
+    FCFS,
+    LPM,
+    MLFQ,
+    SLO,
+    VTC,
+    ChunkedPrefill,
+    InputError,
+    Limits,
+    Priority,
+    Request,
+    Reserving,
+    Scheduler,
+    Static,
+)
 from schedulers.victims import RULES
-from tests.schedulers import builders
+from tests.schedulers.builders import ALL_POLICIES
 from tests.schedulers.chaotic import Chaotic, Displacing
 from tests.schedulers.invariant_checks import CheckedWorld, snapshot, snapshot_cache
 from tests.schedulers.worker_mirror import VOCABULARY
 
-POLICIES = (*builders.POLICIES, Displacing, Chaotic)
+POLICIES = (*ALL_POLICIES, Displacing, Chaotic)
+#: Between them, these do all that the mechanism can.
+THOROUGHLY = (ChunkedPrefill, FCFS, Priority, Static, Displacing, Chaotic)
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Every prompt is the start of one of these, perhaps with another last token.
@@ -97,7 +113,11 @@ class Machine(RuleBasedStateMachine):
             options["victim_rule"] = [*RULES, *RULES][option]
         options |= {
             FCFS: {"watermark": (0.0, 0.01, 0.2, 0.6)[option]},
-            MLFQ: {"quantum_tokens": option + 1, "prompt_tokens_per_token": 4, "promote_after_s": (None, 3, 9, 30)[option]},
+            MLFQ: {
+                "quantum_tokens": option + 1,
+                "prompt_tokens_per_token": 4,
+                "promote_after_s": (None, 3, 9, 30)[option],
+            },
             VTC: {"client_weights": (None, {"a": 3}, {"b": 0.1}, {})[option]},
             LPM: {"patience_s": (None, 3, 9, 30)[option], "most_compared": option + 1},
             Reserving: {"output_share": option / 3, "memory_share": (1, 0.6, 1.5, 1)[option]},
@@ -187,7 +207,7 @@ class Machine(RuleBasedStateMachine):
 def test_every_invariant_holds_whatever_happens(policy: type[Scheduler]) -> None:
     machine = type(policy.__name__, (Machine,), {"policy": policy})
     profile = settings(
-        max_examples=int(os.environ.get("TWINSERVE_EXAMPLES", "120")),
+        max_examples=int(os.environ.get("TWINSERVE_EXAMPLES", "120" if policy in THOROUGHLY else "40")),
         stateful_step_count=40,
         derandomize="TWINSERVE_EXAMPLES" not in os.environ,
         deadline=None,
@@ -208,7 +228,14 @@ def decisions(policy: type[Scheduler], seed: int) -> str:
     digest = hashlib.sha256()
     for number in range(300):
         prompt = draws.choice(CONVERSATIONS)[: draws.randint(1, 20)]
-        fields = {"priority": draws.randrange(3), "max_tokens": draws.randint(1, 9), "stop_token_ids": range(3, 6)}
+        fields = {
+            "priority": draws.randrange(3),
+            "max_tokens": draws.randint(1, 9),
+            "stop_token_ids": range(3, 6),
+            "client_id": draws.choice("abc"),
+            "predicted_output_tokens": draws.randint(1, 9),
+            "slo": SLO(draws.choice([3.0, 30.0]), 1.0),
+        }
         world.arrive(create_request(f"r{number}", world.now, prompt, fields, named_blocks_of=0))
         if draws.random() < 0.1 and world.live:
             world.abort(draws.choice(list(world.live)))
