@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from itertools import accumulate
 
 from schedulers import checks
@@ -17,7 +17,7 @@ class MLFQ(Displacing):
 
     Wu et al., "Fast Distributed Inference Serving for Large Language Models" (FastServe), 2023, arXiv:2305.05920. The
     quantum of a level is twice that of the level above. A new request skips the levels whose quantum its prompt alone
-    would exceed. A request of a higher level displaces one of a lower; within a level, the earlier arrival goes first.
+    would use up. A request of a higher level displaces one of a lower; within a level, the earlier arrival goes first.
     A request that has waited `promote_after_s` starts over at the top, so that nobody starves.
 
     Service is counted in output tokens here, since a policy has no clock for iterations: a prompt counts as one token
@@ -101,9 +101,9 @@ class MLFQ(Displacing):
         self._waiting_since.pop(request.request_id, None)
 
     def _skip(self, request: Request) -> float:
-        """The service that a new request has behind it: its prompt's, at the first level whose quantum holds that."""
+        """The service that a new request has behind it: its prompt's, at the first level whose quantum leaves more."""
         service = request.num_prompt_tokens / self.prompt_tokens_per_token
-        level = bisect_left(self._quanta, service)
+        level = bisect_right(self._quanta, service)
         return service + (self._ends[level - 1] if level else 0)
 
     def _promote(self, since: float, now: float) -> None:

@@ -24,7 +24,9 @@ from schedulers import (
     FCFS,
     LPM,
     MLFQ,
+    SJF,
     SLO,
+    SRPT,
     VTC,
     ChunkedPrefill,
     InputError,
@@ -35,6 +37,7 @@ from schedulers import (
     Scheduler,
     Static,
 )
+from schedulers.predictors import PREDICTORS
 from schedulers.victims import RULES
 from tests.schedulers.builders import ALL_POLICIES
 from tests.schedulers.chaotic import Chaotic, Displacing
@@ -111,6 +114,8 @@ class Machine(RuleBasedStateMachine):
         if issubclass(self.policy, ChunkedPrefill):
             options["max_chunk"] = (None, 1, 2, 5)[option]
             options["victim_rule"] = [*RULES, *RULES][option]
+        if issubclass(self.policy, SJF | SRPT):
+            options["predictor"] = [*PREDICTORS, *PREDICTORS][option]
         options |= {
             FCFS: {"watermark": (0.0, 0.01, 0.2, 0.6)[option]},
             MLFQ: {
