@@ -72,6 +72,11 @@ class Batch:
         return self._limits.max_num_seqs - len(self._scheduler.running)
 
     @property
+    def has_room(self) -> bool:
+        """Whether anybody could be admitted without displacing others: budget, a slot and a block are left."""
+        return self.budget_left > 0 and self.slots_left > 0 and self.num_free_blocks > 0
+
+    @property
     def num_free_blocks(self) -> int:
         """KV blocks that nobody owns."""
         return self._kv.num_free_blocks

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop
 
+from schedulers.batch import Batch
 from schedulers.request import Request
 from schedulers.sjf import SJF
 
@@ -13,16 +15,21 @@ class HRRN(SJF):
 
     Brinch Hansen, "An Analysis of Response Ratio Scheduling", IFIP Congress 1971. Service is measured in predicted
     output tokens, so that the ratio orders as time waited per token to come: short requests go first, and a long one
-    that has waited long enough does too, so that nobody starves.
+    that has waited long enough does too.
+
+    Ratios change with time, each at its own pace, so they are computed anew in every step in which somebody can start.
     """
 
-    order_changes = True
+    def candidates(self, batch: Batch, now: float) -> Iterable[Request]:
+        """Whoever has waited the longest for each token to come; then the earlier arrival."""
+        return self._by_ratio(batch.waiting, now) if batch.has_room else ()
 
-    def order(self, request: Request, now: float) -> tuple[float, float]:
-        """Seconds waited per token to come, the most first; then arrival."""
-        waited_s = now - request.arrival_time
-        return -waited_s / max(self.predictor.predict(request), 1.0), request.arrival_time
-
-    def urgency(self, request: Request) -> Any:
-        """Between running requests, whom the ratio no longer concerns: the earlier arrival."""
-        return request.arrival_time
+    def _by_ratio(self, waiting: Iterable[Request], now: float) -> Iterator[Request]:
+        requests = list(waiting)
+        line = [
+            ((request.arrival_time - now) / max(self.predictor.predict(request), 1.0), request.arrival_time, place)
+            for place, request in enumerate(requests)
+        ]
+        heapify(line)  # few of many start, so there is no need to sort all
+        while line:
+            yield requests[heappop(line)[-1]]

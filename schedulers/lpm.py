@@ -50,9 +50,7 @@ class LPM(ChunkedPrefill):
 
     def candidates(self, batch: Batch, now: float) -> Iterable[Request]:
         """Who waited too long, by arrival; then the earliest arrivals by what is cached of them; then the rest."""
-        if not (batch.slots_left and batch.budget_left and batch.num_free_blocks):
-            return ()
-        return self._candidates(batch, now)
+        return self._candidates(batch, now) if batch.has_room else ()
 
     def _candidates(self, batch: Batch, now: float) -> Iterator[Request]:
         first = list(islice(batch.waiting, self.most_compared))

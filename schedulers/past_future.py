@@ -63,7 +63,7 @@ class PastFuture(ChunkedPrefill):
 
     def admit(self, request: Request, batch: Batch) -> bool:
         """Whether the peak with it fits, in every one of the draws. An empty engine admits regardless."""
-        if not (batch.slots_left and batch.budget_left):
+        if not batch.has_room:
             return False
         if not self.running:
             return True
