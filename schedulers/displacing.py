@@ -79,5 +79,5 @@ class Displacing(ChunkedPrefill):
     def _grow(self, request: Request, batch: Batch) -> bool:
         """Compute more of a running request; False if somebody lost its place for it."""
         num_preempted = len(batch.preempted)
-        batch.schedule(request, self.chunk(request, batch))
+        batch.schedule(request, None if request.num_remaining_tokens == 1 else self.chunk(request, batch))
         return len(batch.preempted) == num_preempted

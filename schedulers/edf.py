@@ -51,13 +51,13 @@ class EDF(Displacing):
     def first_deadline(self, request: Request) -> float:
         """When its first token is due; infinity without a target."""
         slo = request.slo
-        ttft_s = slo.ttft_s if slo is not None and slo.ttft_s is not None else self.ttft_s
+        ttft_s = self.ttft_s if slo is None or slo.ttft_s is None else slo.ttft_s
         return math.inf if ttft_s is None else request.arrival_time + ttft_s
 
     def deadline(self, request: Request) -> float:
         """When its next token is due; without a TPOT target, all are due when the first is."""
         slo = request.slo
-        tpot_s = slo.tpot_s if slo is not None and slo.tpot_s is not None else self.tpot_s
+        tpot_s = self.tpot_s if slo is None or slo.tpot_s is None else slo.tpot_s
         return self.first_deadline(request) + request.num_output_tokens * (tpot_s or 0.0)
 
     def order(self, request: Request, now: float) -> tuple[float, float]:

@@ -24,12 +24,12 @@ class PastFuture(ChunkedPrefill):
     somebody could start, every request's output length is drawn anew from those of recently finished requests: of those
     that are longer than what it has produced already, or, if none is, its own limit. From the draws follows when each
     ends, and so the memory held at each of these instants; the largest must fit. With few requests running, chance
-    weighs more: then the whole is drawn up to five times, and the largest peak counts.
+    weighs more: then, as in LightLLM, the authors' engine, all is drawn up to five times, and the largest peak counts.
 
     Args:
         limits: what the engine can hold.
         window: finished requests that are remembered.
-        reserve: share of the KV cache that the peak must leave free, 0 to 1 (the paper: 0.03 to 0.1).
+        reserve: share of the KV cache that the peak must leave free, 0 to 1 (LightLLM: 0.05).
         max_chunk: most prompt tokens of one request in a step; None: the whole budget.
         victim_rule: who makes room for a running request that cannot grow.
         seed: of the draws.

@@ -15,7 +15,7 @@ class Reserving(ChunkedPrefill):
     """Requests are admitted, as they come, while what all of them reserve fits in a share of the KV cache.
 
     The admissions that Past-Future is compared with (Gong et al., "Past-Future Scheduler for LLM Serving under SLA
-    Guarantees", ASPLOS 2025, section 2):
+    Guarantees", ASPLOS 2025):
 
         conservative    output_share 1, memory_share 1     prompt and longest output: nobody is ever evicted
         overcommitted   output_share 1, memory_share > 1   the same, as if there were more memory than there is

@@ -22,6 +22,9 @@ from tests.experiments.test_run import point
 
 POLICIES = ("static", "fcfs", "chunked_prefill", "priority")
 
+#: These draw, count, learn, or are told lengths.
+INFORMED = ("past_future", "vtc", "mlfq", "lpm", "srpt predictor=noisy", "sjf scheduler.predictor=client_mean")
+
 
 class Aging(ChunkedPrefill):
     """Looks at the clock, at arrival times and at token times, which must be those of the recorded run."""
@@ -52,6 +55,16 @@ def test_the_simulator_decides_every_step_of_a_real_run_alike(name: str, tiny: P
     assert comparison.num_steps > 40
     assert comparison.num_preemptions > 0
     assert comparison.num_cached_tokens > 0
+
+
+@pytest.mark.parametrize("words", INFORMED)
+def test_policies_that_know_more_than_the_queue_decide_alike_in_both_worlds_too(
+    words: str, tiny: Path, tmp_path: Path
+) -> None:
+    trace = conversations(tmp_path / "trace.jsonl", 40)
+    run = point(*engine(tiny), *workload(trace, tmp_path / "results"), *f"scheduler={words}".split())
+    ensure(run)
+    assert compare(run.folder).differences == []
 
 
 def simulated(tmp_path: Path, *overrides: str) -> Point:

@@ -58,9 +58,9 @@ def test_a_path_that_is_no_text_is_refused(path: str) -> None:
         point("workload=azure_conv", f"workload.path={path}", "workload.num_requests=null").workload.requests(0)
 
 
-@pytest.mark.parametrize("scheduler", ["static", "fcfs", "chunked_prefill", "priority"])
+@pytest.mark.parametrize("scheduler", sorted({file.stem for file in (CONF / "scheduler").glob("*.yaml")} - {"custom"}))
 def test_every_request_gets_exactly_the_tokens_of_its_hidden_length(scheduler: str) -> None:
-    run = point(f"scheduler={scheduler}", "workload.rate=30")
+    run = point(f"scheduler={scheduler}", "workload.rate=30", "predictor=noisy")
     lengths = {request.request_id: request.num_output_tokens for request in run.workload.requests(run.seed)}
     records = simulate_point(run).requests
     assert {record.request_id: record.num_output_tokens for record in records} == lengths
