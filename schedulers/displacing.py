@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from schedulers.batch import Batch
 from schedulers.chunked_prefill import ChunkedPrefill
@@ -22,7 +22,7 @@ class Displacing(ChunkedPrefill):
     Args:
         limits: what the engine can hold.
         max_chunk: most prompt tokens of one request in a step; None: the whole budget.
-        victim_rule: who goes, of those that a waiting request may displace, or of all when a running one cannot grow.
+        victim_rule: who goes, of those that may be displaced.
         seed: for subclasses.
     """
 
@@ -40,36 +40,39 @@ class Displacing(ChunkedPrefill):
         return bool(self.urgency(request) > self.urgency(candidate))
 
     def victim(self, running: Sequence[Request], candidate: Request) -> Request | None:
-        """Whom the victim rule names; for a waiting request, of those that it displaces."""
-        if candidate.status is Status.RUNNING:
-            return self.victim_rule(running, self.urgency)
+        """Whom the victim rule names, of those that may go.
+
+        A waiting request displaces the less urgent; a running one that cannot grow, those that would not displace it in
+        turn, without end.
+        """
+        is_running = candidate.status is Status.RUNNING
         least = least_urgent(running, self.urgency)
-        if not self.displaces(candidate, least):
+        if not (is_running or self.displaces(candidate, least)):
             return None
         if self.victim_rule is least_urgent:
             return least
-        displaced = [request for request in running if self.displaces(candidate, request)]
-        return self.victim_rule(displaced, self.urgency)
+        if is_running:
+            yielding = [request for request in running if not self.displaces(request, candidate)]
+        else:
+            yielding = [request for request in running if self.displaces(candidate, request)]
+        return self.victim_rule(yielding, self.urgency)
 
     def compose(self, batch: Batch, now: float) -> None:
-        """Decodes first, then prompts in order."""
+        """Decodes first, then prompts, begun or waiting, in one line by `order`.
+
+        Nobody is admitted once a running request could not grow, since memory is short, nor behind one that finds no
+        room. Whoever is the most urgent is served and never yields, so that work gets done however short memory is.
+        """
         prompts = []
         for request in batch.running:
             if request.num_remaining_tokens == 1:
                 batch.schedule(request)
             else:
                 prompts.append(request)
-        self.serve(prompts, batch, may_admit=not batch.preempted)
-
-    def serve(self, started: Iterable[Request], batch: Batch, *, may_admit: bool = True) -> None:
-        """Serve running requests `started` and waiting ones in one line, by `order`.
-
-        Nobody is admitted once a running request could not grow, since memory is short, nor behind one that finds no
-        room.
-        """
-        line = deque(sorted(started, key=lambda request: self.order(request, batch.now)))
+        may_admit = not batch.preempted
+        line = deque(sorted(prompts, key=lambda request: self.order(request, now)))
         for request in batch.waiting if may_admit else ():
-            while line and self.order(line[0], batch.now) <= self.order(request, batch.now):
+            while line and self.order(line[0], now) <= self.order(request, now):
                 may_admit = self._grow(line.popleft(), batch) and may_admit
             if not (may_admit and self.admit(request, batch) and batch.schedule(request, self.chunk(request, batch))):
                 break
@@ -77,7 +80,7 @@ class Displacing(ChunkedPrefill):
             self._grow(request, batch)
 
     def _grow(self, request: Request, batch: Batch) -> bool:
-        """Compute more of a running request; False if somebody lost its place for it."""
+        """Compute more of a prompt; False if somebody lost its place for it."""
         num_preempted = len(batch.preempted)
-        batch.schedule(request, None if request.num_remaining_tokens == 1 else self.chunk(request, batch))
+        batch.schedule(request, self.chunk(request, batch))
         return len(batch.preempted) == num_preempted

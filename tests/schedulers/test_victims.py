@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from schedulers import SRPT, Aging, ChunkedPrefill, InputError, Priority, RandomOrder, Scheduler
+from schedulers import EDF, MLFQ, SLO, SRPT, Aging, ChunkedPrefill, InputError, Priority, RandomOrder, Scheduler
 from schedulers.victims import RULES
 from tests.schedulers.builders import create_request, create_scheduler, ids, run_step
+from tests.schedulers.clocked import job, serve
 
 
 def three_running(rule: str) -> Scheduler:
@@ -75,3 +78,31 @@ def test_a_random_order_is_that_of_its_seed() -> None:
     orders = [random_order(seed) for seed in (0, 0, 1)]
     assert orders[0] == orders[1] != orders[2]
     assert orders[0] != sorted(orders[0], key=lambda name: int(name[1:]))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("policy", [Priority, SRPT, MLFQ, EDF])
+def test_two_requests_never_take_each_others_place_without_end(policy: type[Scheduler], rule: str) -> None:
+    draws = random.Random(9)
+    jobs = [
+        job(
+            f"r{i}",
+            2.0 * i,
+            draws.randint(1, 150),
+            draws.randint(1, 120),
+            priority=draws.randrange(4),
+            slo=draws.choice([None, SLO(5.0, 1.0), SLO(50.0, 2.0)]),
+        )
+        for i in range(80)
+    ]
+    scheduler = create_scheduler(
+        policy, num_blocks=40, block_size=8, token_budget=64, prefix_caching=False, victim_rule=rule
+    )
+    steps: list[None] = []
+
+    def watch() -> None:
+        steps.append(None)
+        assert len(steps) < 10_000, "this takes too long"
+
+    requests = serve(scheduler, jobs, watch=watch)
+    assert all(request.finish_time for request in requests)
