@@ -12,6 +12,7 @@ the standard library; from the command line it is `experiment=conformance`.
 """
 
 from schedulers.conformance.kit import Nonconformance, check_conformance, conformance, examine, examine_scenario
+from schedulers.conformance.play import Policy
 from schedulers.conformance.report import Examination, Violation
 from schedulers.conformance.rules import BrokenRule, Rule
 from schedulers.conformance.scenario import Job, Scenario
@@ -21,6 +22,7 @@ __all__ = [
     "Examination",
     "Job",
     "Nonconformance",
+    "Policy",
     "Rule",
     "Scenario",
     "Violation",
