@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from experiments.config import Composed
 from experiments.policy_under_test import policy_under_test
@@ -20,8 +21,9 @@ class Question:
 
     def __post_init__(self) -> None:
         checks.count("question.scenarios", self.scenarios)
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
-            raise InputError(f"question.seed={self.seed}: it must be a whole number")
+        seed: Any = self.seed  # a config may say anything
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise InputError(f"question.seed={seed}: it must be a whole number")
 
 
 def run_conformance(composed: Composed) -> None:

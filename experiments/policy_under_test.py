@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from experiments.config import Composed, read_point
 from schedulers import InputError
@@ -29,4 +30,5 @@ def policy_under_test(composed: Composed, experiment: str) -> tuple[str, Policy]
                 "leave it out"
             )
     point = read_point(composed)
-    return point.label, partial(point.policy, **point.policy_params) if point.policy_params else point.policy
+    policy: Any = partial(point.policy, **point.policy_params) if point.policy_params else point.policy
+    return point.label, policy

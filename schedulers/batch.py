@@ -270,7 +270,8 @@ class Batch:
             if victim is None or victim is request:
                 return False
             if victim not in candidates:
-                policy, why = type(self._scheduler).__name__, "chosen already" if victim in victims else "not running"
+                why = "chosen already" if victim in [*victims, *self.preempted] else "not running"
+                policy = type(self._scheduler).__name__
                 raise SchedulerError(f"step {self.step}: {policy} chose {victim!r} as a victim, which is {why}")
             candidates.remove(victim)
             victims.append(victim)

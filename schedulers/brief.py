@@ -99,7 +99,7 @@ class StepBrief(NamedTuple):
         said += _only(self.num_cached_tokens, other.num_cached_tokens, "is admitted", there)
         said += _only(self.preempted_ids, other.preempted_ids, "is preempted", there)
         said += _only(self.finished_ids, other.finished_ids, "has ended", there)
-        if not said and self != other:
+        if not said and list(mine) != list(others):
             said.append(f"the batch is in the order {' '.join(mine)}, {there} {' '.join(others)}")
         return said
 

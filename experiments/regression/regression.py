@@ -84,7 +84,7 @@ def compare(label: str, policy: Policy, workload: FixedWorkload, folder: Path) -
             raise InputError(f"{path} is of the {what} {was}, not {is_now}; question.update=true writes it anew")
     said = [f"{workload.name} ({workload.about})"]
     for number, (then, here) in enumerate(zip_longest(golden.steps, now.steps), 1):
-        if then != here:
+        if str(then) != str(here):
             said += [f"  the first step that differs is step {number}", f"    golden: {then}", f"    now:    {here}"]
             if then and here:
                 said += [f"      {difference}" for difference in here.differences(then, "in the golden")]
@@ -118,7 +118,7 @@ def update(label: str, policy: Policy, folder: Path) -> str:
         if old is not None:
             kept = {name: old.metrics.get(name, metric).tolerance for name, metric in now.metrics.items()}
             now = replace(now, metrics={name: Metric(m.value, kept[name]) for name, m in now.metrics.items()})
-        if old != now:
+        if str(old) != str(now):
             changed.append(workload.name)
         files[path.name] = str(now).encode()
     storage.write_files(folder, files)

@@ -15,8 +15,8 @@ from schedulers.conformance.scenario import Scenario, draw
 from schedulers.conformance.shrink import shrink
 from schedulers.errors import InputError
 
-#: Scenarios tried on the way to the smallest one; fewer where each costs a second.
-_MAX_TRIES, _MAX_LOOPS = 5000, 20
+#: Scenarios tried on the way to the smallest one; few where each costs PATIENCE_S.
+_MAX_TRIES, _MAX_LOOPS = 5000, 6
 
 
 class Nonconformance(AssertionError):
@@ -110,7 +110,7 @@ def _compare(first: Sequence[str], again: Sequence[str], how: str) -> None:
 
 
 def _smallest(policy: Policy, scenario: Scenario, broken: BrokenRule, elsewhere: Elsewhere | None) -> Violation:
-    """The smallest scenario that breaks the same rule."""
+    """The smallest scenario that breaks the same rule in the same way."""
     by_chance = broken.rule is Rule.REPEATABLE
 
     def still_breaks(candidate: Scenario) -> bool:
@@ -124,7 +124,7 @@ def _smallest(policy: Policy, scenario: Scenario, broken: BrokenRule, elsewhere:
             except InputError:
                 return False
             except BrokenRule as error:
-                if error.rule is broken.rule:
+                if error.kind == broken.kind:
                     broken = error
                     return True
         return False

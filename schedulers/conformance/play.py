@@ -17,7 +17,7 @@ from schedulers.errors import InputError, TwinserveError
 from schedulers.scheduler import Limits, SchedulerContract
 
 #: Seconds of this process's computing that a policy may take for one call; in a tiny scenario it takes milliseconds.
-PATIENCE_S = 0.5
+PATIENCE_S = 0.3
 
 _KIT = Path(__file__).parent
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import Enum
 
@@ -41,6 +42,11 @@ class BrokenRule(SchedulerError):
         self.rule = rule
         self.what = what
         self.briefs: Sequence[str] = ()
+
+    @property
+    def kind(self) -> tuple[Rule, str]:
+        """What two breaches of the same kind have in common: the rule, and what the policy asked for in vain."""
+        return self.rule, re.sub(r"<[^>]*>|'[^']*'|\d+", "", self.what) if self.rule is Rule.ANSWERS else ""
 
     def __str__(self) -> str:
         return f"{self.what}; but {self.rule.value}"

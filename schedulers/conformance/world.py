@@ -64,6 +64,7 @@ class CheckedWorld:
         name, limits = request.request_id, self.limits
         num_wanted = request.num_prompt_tokens + (request.max_tokens or 1)
         fits = num_wanted <= min(limits.max_model_len, limits.num_blocks * limits.block_size)
+        asked = Arrival.of(request)
         try:
             self.scheduler.add_request(request)
         except RequestRefused as refusal:
@@ -79,7 +80,7 @@ class CheckedWorld:
         if name in self.live:
             raise BrokenRule(Rule.REFUSAL, f"a second request {name} is accepted while the first is live")
         self.live[name] = request
-        self._asked[request] = Arrival.of(request)
+        self._asked[request] = asked
         self._prompts[request] = list(request.prompt_token_ids or prompt or ())
         self._outputs[request] = []
         self.check()
