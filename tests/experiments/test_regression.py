@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from experiments.config import CONF, Composed
 from experiments.policy_under_test import policy_under_test
 from experiments.regression import FixedWorkload, Golden, compare, fixed_workloads, run, update
-from schedulers import FCFS, Batch, ChunkedPrefill, InputError, Request, SchedulerError
+from schedulers import FCFS, Batch, ChunkedPrefill, InputError, Request, SchedulerError, Status
 from schedulers.conformance import Policy
 from tests.experiments.command_line import ROOT, twinserve
 
@@ -61,7 +61,7 @@ class OldestYields(ChunkedPrefill):
 
 class LastButOneYields(ChunkedPrefill):
     def victim(self, running: Sequence[Request], candidate: Request) -> Request | None:
-        return running[-2:][0]
+        return running[-2:][0] if candidate.status is Status.RUNNING else None
 
 
 class LastAdmittedFirst(ChunkedPrefill):
