@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import Any
 
@@ -30,5 +31,10 @@ def policy_under_test(composed: Composed, experiment: str) -> tuple[str, Policy]
                 "leave it out"
             )
     point = read_point(composed)
+    try:
+        inspect.signature(point.policy).bind(point.limits, seed=0, **point.policy_params)
+    except TypeError as error:
+        given = ", ".join(point.policy_params) or "no parameters"
+        raise InputError(f"scheduler: {point.policy.__name__} cannot be made with {given}: {error}") from error
     policy: Any = partial(point.policy, **point.policy_params) if point.policy_params else point.policy
     return point.label, policy

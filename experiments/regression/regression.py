@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -129,7 +130,7 @@ def run(label: str, policy: Policy, workload: FixedWorkload) -> Golden:
     """What a policy decides in a workload, in the simulator, at fixed step times.
 
     Raises:
-        TwinserveError: it failed; the message names the workload.
+        SchedulerError: it failed; the message names the workload.
     """
     steps: list[StepRecord] = []
     requests: list[RequestRecord] = []
@@ -139,6 +140,12 @@ def run(label: str, policy: Policy, workload: FixedWorkload) -> Golden:
         simulate(workload.requests(), scheduler, FixedCost(), steps.append, requests.append, decided.append)
     except TwinserveError as error:
         raise SchedulerError(f"workload {workload.name}: {error}") from error
+    except (Exception, SystemExit) as error:  # where the engine takes no care: making a policy, telling it of arrivals
+        where = traceback.extract_tb((error.__cause__ or error).__traceback__)[-1]  # SimPy raises a copy
+        raise SchedulerError(
+            f"workload {workload.name}: {label} raised {type(error).__name__}: {error} "
+            f"({where.filename}, line {where.lineno})"
+        ) from error
     summary = metrics.summarize(steps, requests, None)
     figures = {name: Metric(_figure(summary, name), 0.0) for name in COUNTS}
     figures |= {name: Metric(_figure(summary, name)) for name in METRICS}
@@ -162,7 +169,9 @@ def _read(path: Path) -> Golden | None:
         return Golden.parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise InputError(
             f"{path} is damaged: {error}. Restore it, or write it anew with question.update=true"
         ) from error

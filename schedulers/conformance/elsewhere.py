@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, cast
 
@@ -35,10 +37,10 @@ class Elsewhere:
         environment = {
             **os.environ,
             "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1",
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONPATH": os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path),
         }
         self._process = subprocess.Popen(  # noqa: S603 - this very program
-            [sys.executable, "-c", _CODE], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-P", "-c", _CODE], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         if refusal := self._ask(message):
             self.close()
@@ -76,14 +78,15 @@ class Elsewhere:
 
 def serve() -> None:
     """Answer an `Elsewhere` until it closes the pipe: first for a policy, then for scenarios."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this, and ends it
     to = sys.stdin.buffer
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as back, contextlib.suppress(EOFError):
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a policy prints must not come between the answers
         try:
             policy = pickle.load(to)  # noqa: S301
             refusal = []
-        except (ImportError, AttributeError) as error:
-            refusal = [str(error)]
+        except Exception as error:  # noqa: BLE001 - it is the policy's module that is imported here
+            refusal = [f"{type(error).__name__}: {error}"]
         pickle.dump(refusal, back)
         while not refusal:
             back.flush()

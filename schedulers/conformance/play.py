@@ -81,7 +81,7 @@ def _live_through(scenario: Scenario, world: CheckedWorld) -> None:
         with answering(f"learns of step {len(world.briefs)}"):
             world.learn(start_s + 1.0)
         world.check_served(world.most_steps)
-    with answering("is idle"):
+    with answering("has nobody left"):
         world.abort("nobody")
         world.check_idle()
 
@@ -105,6 +105,8 @@ def answering(doing: str, *, may_refuse: bool = False) -> Iterator[None]:
         if may_refuse and isinstance(error, InputError):
             raise
         raise BrokenRule(Rule.ANSWERS, str(error)) from error
+    except SystemExit as stop:
+        raise BrokenRule(Rule.ANSWERS, f"the policy {doing} and ends the program with {stop.code!r}") from stop
     except Loops as loop:
         raise BrokenRule(Rule.ANSWERS, f"the policy {doing} and has computed for {PATIENCE_S:g} s {loop}") from loop
     except Exception as error:

@@ -8,6 +8,7 @@ from functools import partial
 from schedulers.conformance.play import Policy
 from schedulers.conformance.rules import BrokenRule, Rule
 from schedulers.conformance.scenario import Scenario
+from schedulers.conformance.world import ONE_MORE
 
 #: Steps that a report shows, the last ones.
 _STEPS_SHOWN = 12
@@ -66,12 +67,13 @@ def describe(policy: Policy, violation: Violation) -> str:
     steps = [f"step {number}: {brief}" for number, brief in enumerate(broken.briefs, 1)] or ["nothing yet"]
     if len(steps) > _STEPS_SHOWN:
         steps = [f"... {len(steps) - _STEPS_SHOWN} steps", *steps[-_STEPS_SHOWN:]]
+    further = f" ({ONE_MORE} comes after all others)" if any(ONE_MORE in step for step in steps) else ""
     when = f"step {len(broken.briefs)}: " if broken.briefs and broken.rule is not Rule.ANSWERS else ""
     return "\n\n".join(
         [
             f"The rule: {broken.rule.value}.\nIt breaks: {when}{broken.what}.",
             f"The smallest case found:\n\n{_indented(str(scenario))}",
-            f"What is decided:\n\n{_indented(chr(10).join(steps))}",
+            f"What is decided{further}:\n\n{_indented(chr(10).join(steps))}",
             f"To see it happen:\n\n{_indented(_python(policy, scenario))}",
         ]
     )

@@ -198,3 +198,19 @@ class Spins(ChunkedPrefill):
             except Exception:  # noqa: BLE001
                 self.place = 0
         super().compose(batch, now)
+
+
+class KeepsSecrets(ChunkedPrefill):
+    """Tells workers of no end."""
+
+    def schedule(self, now: float) -> SchedulerOutput:
+        output = super().schedule(now)
+        output.finished_ids = []
+        return output
+
+
+class EndsTheProgram(ChunkedPrefill):
+    """Ends the program, as if all were well."""
+
+    def compose(self, batch: Batch, now: float) -> None:
+        raise SystemExit(0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from schedulers import SLO, ChunkedPrefill, InputError, Limits, Scheduler
+from schedulers import SLO, Batch, ChunkedPrefill, InputError, Limits, Scheduler
 from schedulers.brief import StepBrief
 from schedulers.conformance import (
     Examination,
@@ -43,7 +43,7 @@ def violation_of(policy: Policy) -> Violation:
 
 @pytest.mark.parametrize("policy", [*POLICIES, Displacing])
 def test_our_policies_conform(policy: type[Scheduler]) -> None:
-    check_conformance(policy, scenarios=100)
+    check_conformance(policy, scenarios=60)
 
 
 test_a_policy_with_parameters_conforms_in_one_line = conformance(partial(ChunkedPrefill, max_chunk=2), scenarios=50)
@@ -77,6 +77,8 @@ test_a_policy_with_parameters_conforms_in_one_line = conformance(partial(Chunked
         (faulty.Shares, Rule.REPEATABLE, "played a second time, step 1 is another: ", 4),
         (faulty.Unpredicted, Rule.ANSWERS, "Unpredicted raised TypeError: '<' not supported", 2),
         (faulty.ReturnsNothing, Rule.ANSWERS, "schedule returns None, which is no SchedulerOutput", 1),
+        (faulty.KeepsSecrets, Rule.ENDING, "step 2: workers are not told that r0 ended", 1),
+        (faulty.EndsTheProgram, Rule.ANSWERS, "the policy composes step 1 and ends the program with 0", 1),
         (faulty.Spins, Rule.ANSWERS, r"composes step 1 and has computed for 0.3 s \(in .*faulty.py, line ", 4),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
@@ -159,9 +161,9 @@ def test_the_same_seed_draws_the_same_scenarios_and_reports_the_same() -> None:
     assert str(examine(faulty.OneOver)) == str(examine(faulty.OneOver))
 
 
-def test_a_scenario_counts_its_steps() -> None:
+def test_a_scenario_counts_its_steps_and_that_of_one_more_request() -> None:
     limits = Limits(token_budget=4, max_num_seqs=1, num_blocks=8, block_size=2)
-    assert examine_scenario(ChunkedPrefill, Scenario(limits, (Job("r0", (0, 1, 2), 3, arrives_s=7.5),))) == 3
+    assert examine_scenario(ChunkedPrefill, Scenario(limits, (Job("r0", (0, 1, 2), 3, arrives_s=7.5),))) == 3 + 1
 
 
 def test_limits_that_a_policy_refuses_are_left_out_and_told() -> None:
@@ -219,6 +221,16 @@ def test_in_a_repository_of_one_s_own_one_line_of_pytest_shows_the_report_alone(
     assert "Mine does not conform." in done.stdout
     assert "r1       0 s      1              1              2" in done.stdout
     assert "examine(policy" not in done.stdout, "the kit's own code is shown"
+
+
+def test_a_policy_is_asked_for_no_step_while_nobody_is_live() -> None:
+    check_conformance(NeedsSomebody, scenarios=40)
+
+
+class NeedsSomebody(ChunkedPrefill):
+    def compose(self, batch: Batch, now: float) -> None:
+        assert [*batch.running, *batch.waiting]
+        super().compose(batch, now)
 
 
 def test_a_failing_check_is_an_assertion_that_fails() -> None:
