@@ -15,8 +15,8 @@ from schedulers.conformance.scenario import Scenario, draw
 from schedulers.conformance.shrink import shrink
 from schedulers.errors import InputError
 
-#: Scenarios tried on the way to the smallest one; few where each costs PATIENCE_S.
-_MAX_TRIES, _MAX_LOOPS = 5000, 6
+#: Scenarios tried on the way to the smallest one, and how often a policy that loops is waited for meanwhile.
+_MAX_TRIES, _MAX_LOOPS = 5000, 12
 
 
 class Nonconformance(AssertionError):
@@ -112,9 +112,12 @@ def _compare(first: Sequence[str], again: Sequence[str], how: str) -> None:
 def _smallest(policy: Policy, scenario: Scenario, broken: BrokenRule, elsewhere: Elsewhere | None) -> Violation:
     """The smallest scenario that breaks the same rule in the same way."""
     by_chance = broken.rule is Rule.REPEATABLE
+    num_loops = 0
 
     def still_breaks(candidate: Scenario) -> bool:
-        nonlocal broken
+        nonlocal broken, num_loops
+        if num_loops == _MAX_LOOPS:
+            return False
         for _ in range(3 if by_chance else 1):
             try:
                 if by_chance:
@@ -124,10 +127,11 @@ def _smallest(policy: Policy, scenario: Scenario, broken: BrokenRule, elsewhere:
             except InputError:
                 return False
             except BrokenRule as error:
+                num_loops += isinstance(error.__cause__, Loops)
                 if error.kind == broken.kind:
                     broken = error
                     return True
         return False
 
-    smallest = shrink(scenario, still_breaks, _MAX_LOOPS if isinstance(broken.__cause__, Loops) else _MAX_TRIES)
+    smallest = shrink(scenario, still_breaks, _MAX_TRIES)
     return Violation(smallest, broken)

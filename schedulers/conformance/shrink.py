@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], max_tri
                 if still_breaks(candidate):
                     scenario, candidates, shrunk = candidate, simpler(candidate), True
     renamed = replace(scenario, jobs=tuple(replace(job, name=f"r{i}") for i, job in enumerate(scenario.jobs)))
-    return renamed if still_breaks(renamed) else scenario
+    return renamed if renamed != scenario and still_breaks(renamed) else scenario
 
 
 def _fewer_jobs(scenario: Scenario) -> Iterator[Scenario]:
@@ -44,9 +44,10 @@ def _fewer_jobs(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _simpler_jobs(scenario: Scenario) -> Iterator[Scenario]:
-    """One job without one peculiarity; all jobs at the start."""
-    if any(job.arrives_s for job in scenario.jobs):
-        yield replace(scenario, jobs=tuple(_moved(job, 0.0) for job in scenario.jobs))
+    """All jobs as simple as can be, or without their peculiarities, or at the start; one job without one of them."""
+    yield from _if_new(scenario, [Job(job.name) for job in scenario.jobs])
+    yield from _if_new(scenario, [Job(job.name, job.prompt, job.max_tokens) for job in scenario.jobs])
+    yield from _if_new(scenario, [_moved(job, 0.0) for job in scenario.jobs])
     for index, job in enumerate(scenario.jobs):
         if job.aborted_s is not None:
             yield _with(scenario, index, aborted_s=None)
@@ -85,6 +86,13 @@ def _tighter_limits(scenario: Scenario) -> Iterator[Scenario]:
         for value in _smaller(getattr(limits, name)):
             changed: dict[str, Any] = {name: value}
             yield replace(scenario, limits=replace(limits, **changed))
+
+
+def _if_new(scenario: Scenario, jobs: Iterable[Job]) -> Iterator[Scenario]:
+    """The scenario with these jobs, unless they are its own."""
+    changed = replace(scenario, jobs=tuple(jobs))
+    if changed != scenario:
+        yield changed
 
 
 def _with(scenario: Scenario, index: int, **changes: Any) -> Scenario:

@@ -119,6 +119,8 @@ class CheckedWorld:
                     Rule.PREEMPTION, f"{request.request_id} is preempted {said} times in a step and counts {counted}"
                 )
         self._check_step(output)
+        if untold := [name for name in self._worker.rows if name not in (*self.live, *output.finished_ids)]:
+            raise BrokenRule(Rule.ENDING, f"workers are not told that {', '.join(untold)} ended")
         sampled = self._worker.execute(output, num_to_sample)
         self._computing.update(dict.fromkeys(output.num_scheduled_tokens, output.step))
         self.in_flight.append((output, sampled))
@@ -282,8 +284,6 @@ class CheckedWorld:
             for output, _ in self.in_flight
             for request_id, num_tokens in output.num_scheduled_tokens.items()
         }
-        if ended := [name for name in self._worker.rows if name not in self.live]:
-            raise BrokenRule(Rule.ENDING, f"workers are not told that {', '.join(ended)} ended")
         running = self._holding_slots()
         for request in running:
             row, name = self._worker.rows.get(request.request_id), request.request_id

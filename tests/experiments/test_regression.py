@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +18,7 @@ from experiments.policy_under_test import policy_under_test
 from experiments.regression import FixedWorkload, Golden, compare, fixed_workloads, run, update
 from schedulers import FCFS, Batch, ChunkedPrefill, InputError, Request, SchedulerError, Status
 from schedulers.conformance import Policy
-from tests.experiments.command_line import ROOT, twinserve
+from tests.experiments.command_line import ROOT, start, twinserve
 
 GOLDENS = ROOT / "tests" / "goldens"
 SCHEDULERS = sorted(file.stem for file in (CONF / "scheduler").glob("*.yaml") if file.stem != "custom")
@@ -249,6 +252,17 @@ def test_what_has_no_part_in_it_is_refused_by_name(override: str, said: str) -> 
     composed = Composed(config, {"scheduler": "chunked_prefill"}, [override.partition("=")[0]])
     with pytest.raises(InputError, match=said):
         policy_under_test(composed, "regression")
+
+
+def test_an_examination_that_is_interrupted_says_so_in_a_line_and_leaves_no_process() -> None:
+    process = start("experiment=conformance", "question.scenarios=1000000")
+    time.sleep(4)
+    os.killpg(process.pid, signal.SIGINT)
+    printed, error = process.communicate(timeout=30)
+    assert (process.returncode, printed, error.count("\n")) == (130, "", 2)
+    assert "interrupted" in error
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
 
 
 def test_a_policy_is_examined_from_the_command_line_with_its_parameters(tmp_path: Path) -> None:
