@@ -20,7 +20,10 @@ class Rule(Enum):
     SAMPLING = "whoever computes its last known token samples the next one, and nobody else does"
     PROGRESS = "while requests are live, every step computes at least one token"
     STARVATION = "every request of a finite workload ends"
-    REFUSAL = "what can never be served is refused when it arrives, changing nothing; all else is accepted"
+    REFUSAL = (
+        "what can never be served, or lacks a prediction or target that the policy goes by, is refused on arrival, "
+        "changing nothing; all else is accepted"
+    )
     PREEMPTION = "only a running request is preempted, once, and it owns no block until it comes back"
     TOKENS = "no token is lost, doubled or reordered, whatever is preempted or found in the cache"
     ENDING = "whoever ends or is cancelled, at any time, owns nothing any more, and workers are told"

@@ -103,6 +103,19 @@ class Forgets(ChunkedPrefill):
             super().add_request(request)
 
 
+class NeedsPredictions(ChunkedPrefill):
+    """Refuses what it cannot place, which is no fault."""
+
+    def add_request(self, request: Request) -> None:
+        if request.predicted_output_tokens is None:
+            message = f"request {request.request_id!r} has no predicted_output_tokens"
+            raise RequestRefused(message)
+        super().add_request(request)
+
+    def order(self, request: Request, now: float) -> Any:
+        return request.predicted_output_tokens
+
+
 class Picky(ChunkedPrefill):
     """Refuses what it could serve."""
 

@@ -223,6 +223,10 @@ def test_in_a_repository_of_one_s_own_one_line_of_pytest_shows_the_report_alone(
     assert "examine(policy" not in done.stdout, "the kit's own code is shown"
 
 
+def test_a_policy_may_refuse_requests_without_the_prediction_that_it_goes_by() -> None:
+    check_conformance(faulty.NeedsPredictions)
+
+
 def test_a_policy_is_asked_for_no_step_while_nobody_is_live() -> None:
     check_conformance(NeedsSomebody, scenarios=40)
 
