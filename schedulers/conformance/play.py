@@ -130,7 +130,7 @@ def _patience() -> Iterator[None]:
     except ValueError:  # this is another thread
         yield
         return
-    signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE_S, PATIENCE_S / 10)
+    signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE_S, PATIENCE_S)  # again, for those who catch all
     try:
         yield
     finally:
