@@ -139,10 +139,10 @@ def _patience() -> Iterator[None]:
 
 
 def _frame_of_policy(innermost: FrameType | None) -> FrameType | None:
-    """The innermost function of the policy that is being computed, if it is another's than this package's."""
-    frame = innermost
+    """The policy's own function that is being computed, whatever it has called; the innermost if it is one of ours."""
+    found = frame = innermost
     while frame is not None and _KIT not in (folders := Path(frame.f_code.co_filename).parents):
         if _KIT.parent not in folders:
-            return frame
+            found = frame
         frame = frame.f_back
-    return innermost
+    return found
