@@ -275,8 +275,9 @@ class Batch:
             if victim is None or victim is request:
                 return False
             if victim not in candidates:
+                why = "chosen already" if victim in [*victims, *self.preempted] else "not running"
                 policy = type(self._scheduler).__name__
-                raise SchedulerError(f"step {self.step}: {policy} chose {victim!r} as a victim, which is not running")
+                raise SchedulerError(f"step {self.step}: {policy} chose {victim!r} as a victim, which is {why}")
             candidates.remove(victim)
             victims.append(victim)
             for block_id in victim.block_ids:

@@ -9,7 +9,7 @@ import pytest
 
 from schedulers import SLO, Request, RequestRefused, Scheduler, Status
 from tests.schedulers.builders import POLICIES, add_requests, create_request, create_scheduler, run_step, run_to_end
-from tests.schedulers.invariant_checks import snapshot
+from tests.schedulers.snapshots import snapshot
 
 
 @pytest.mark.parametrize(

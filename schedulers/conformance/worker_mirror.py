@@ -10,7 +10,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from schedulers import Request, SchedulerOutput
+from schedulers.conformance.rules import BrokenRule, Rule
+from schedulers.request import Request
+from schedulers.step import SchedulerOutput
 
 #: Sampled tokens are 0 ... VOCABULARY - 1; so few that equal prompts often get equal outputs.
 VOCABULARY = 6
@@ -78,13 +80,16 @@ class WorkerMirror:
 
     def _take_in(self, output: SchedulerOutput) -> None:
         for request_id in output.finished_ids:
+            self._row(request_id, "is said to have ended")
             del self.rows[request_id]
         for request_id in output.preempted_ids:
-            row = self.rows[request_id]
-            assert row.block_ids, f"{request_id} is preempted twice"
+            row = self._row(request_id, "is preempted")
+            if not row.block_ids:
+                raise BrokenRule(Rule.PREEMPTION, f"{request_id} is preempted, and does not run")
             row.block_ids, row.num_computed_tokens = [], 0
         for new in output.new_requests:
-            assert new.request_id not in self.rows, f"{new.request_id} is new, and known"
+            if new.request_id in self.rows:
+                raise BrokenRule(Rule.TOKENS, f"workers are told of {new.request_id} as new, and know it already")
             request = self._request_of(new.request_id)
             row = Row([], [zlib.crc32(request.cache_salt.encode())])
             for token in self._prompt_of(request):
@@ -92,35 +97,50 @@ class WorkerMirror:
             row.block_ids, row.num_computed_tokens = list(new.block_ids), new.num_computed_tokens
             self.rows[new.request_id] = row
         for resumed in output.resumed_requests:
-            row = self.rows[resumed.request_id]
-            assert not row.block_ids, f"{resumed.request_id} comes back and was never gone"
+            row = self._row(resumed.request_id, "comes back")
+            if row.block_ids:
+                raise BrokenRule(Rule.PREEMPTION, f"{resumed.request_id} comes back, and was never gone")
             row.block_ids, row.num_computed_tokens = list(resumed.block_ids), resumed.num_computed_tokens
         for request_id, block_ids in output.new_block_ids.items():
-            assert request_id in output.num_scheduled_tokens, f"{request_id} gets blocks and computes nothing"
-            assert block_ids, f"{request_id} gets an empty list of blocks"
-            self.rows[request_id].block_ids += block_ids
+            if request_id not in output.num_scheduled_tokens or not block_ids:
+                raise BrokenRule(Rule.BLOCKS, f"{request_id} is handed the blocks {block_ids} and computes nothing")
+            self._row(request_id, "is handed blocks").block_ids += block_ids
+        for request_id, row in self.rows.items():
+            if not all(0 <= block_id < len(self.slots) for block_id in row.block_ids):
+                raise BrokenRule(Rule.BLOCKS, f"{request_id} has the blocks {row.block_ids} of {len(self.slots)}")
+
+    def _row(self, request_id: str, what: str) -> Row:
+        if request_id not in self.rows:
+            raise BrokenRule(Rule.TOKENS, f"{request_id} {what}, and workers were never told of it")
+        return self.rows[request_id]
 
     def _compute(self, num_scheduled_tokens: dict[str, int]) -> None:
         """Write the slots of all tokens of the step; nobody may write what another request writes or wrote."""
         written: dict[tuple[int, int], str] = {}
         for request_id, num_tokens in num_scheduled_tokens.items():
-            row = self.rows[request_id]
-            end = row.num_computed_tokens + num_tokens
-            assert end <= len(row.tokens), f"{request_id} is to compute {end} tokens and has {len(row.tokens)}"
-            assert end <= len(row.block_ids) * self.block_size, f"{request_id} has too few blocks for {end} tokens"
+            row = self._row(request_id, "is to be computed")
+            end, room = row.num_computed_tokens + num_tokens, len(row.block_ids) * self.block_size
+            if end > len(row.tokens):
+                raise BrokenRule(Rule.BATCH, f"{request_id} is to compute {end} tokens and has {len(row.tokens)}")
+            if end > room:
+                raise BrokenRule(Rule.BLOCKS, f"{request_id} is to compute {end} tokens in blocks that hold {room}")
             for position in range(row.num_computed_tokens, end):
                 block_id, slot = row.block_ids[position // self.block_size], position % self.block_size
                 other = written.setdefault((block_id, slot), request_id)
-                assert other == request_id, f"{other} and {request_id} both write slot {slot} of block {block_id}"
+                if other != request_id:
+                    raise BrokenRule(
+                        Rule.BLOCKS, f"{other} and {request_id} both write slot {slot} of block {block_id}"
+                    )
                 self.slots[block_id][slot] = row.digests[position + 1]
 
     def _verify(self) -> None:
         for request_id, row in self.rows.items():
             for position in range(row.num_computed_tokens):
                 block_id, slot = row.block_ids[position // self.block_size], position % self.block_size
-                assert self.slots[block_id][slot] == row.digests[position + 1], (
-                    f"block {block_id} slot {slot} does not hold token {position} of {request_id}"
-                )
+                if self.slots[block_id][slot] != row.digests[position + 1]:
+                    raise BrokenRule(
+                        Rule.BLOCKS, f"block {block_id} slot {slot} does not hold token {position} of {request_id}"
+                    )
 
 
 def next_token(digest: int) -> int:
