@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from experiments.workloads import checks
@@ -26,16 +27,26 @@ def check_lengths(requests: Sequence[WorkloadRequest], max_model_len: int, too_l
     The output counts as far as the client's max_tokens lets it grow.
 
     Args:
-        too_long: "error" refuses the workload if any request is longer; "drop" leaves longer ones out.
+        too_long: "error" refuses the workload if any request is longer; "drop" leaves longer ones out, and whoever
+            follows one of them takes its place.
 
     Raises:
         InputError: naming the first longer request, its lengths and the limit; or nothing is left.
     """
     checks.one_of("workload.too_long", too_long, TOO_LONG)
-    fitting = [request for request in requests if _num_tokens(request) <= max_model_len]
+    fitting: list[WorkloadRequest] = []
+    longer: dict[str, WorkloadRequest] = {}
+    for request in requests:
+        place = longer.get(request.follows, request)
+        if place is not request:
+            request = replace(request, follows=place.follows, think_s=place.think_s, arrival_s=place.arrival_s)  # noqa: PLW2901
+        if _num_tokens(request) <= max_model_len:
+            fitting.append(request)
+        else:
+            longer[request.request_id] = request
     num_longer = len(requests) - len(fitting)
     if num_longer and too_long == "error":
-        first = next(request for request in requests if _num_tokens(request) > max_model_len)
+        first = next(iter(longer.values()))
         raise InputError(
             f"{first.name}: {first.num_prompt_tokens} prompt and {_num_output_tokens(first)} output tokens are "
             f"{_num_tokens(first)}, but the model takes at most {max_model_len}; {num_longer} of {len(requests)} "
