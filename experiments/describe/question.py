@@ -140,10 +140,11 @@ def table(what: str, requests: Sequence[WorkloadRequest], traffic: Traffic, shar
     rate = "all at once" if traffic.rate is None else f"{traffic.rate:.3g}/s over {traffic.span_s:,.0f} s"
     cv = "-" if traffic.gap_cv is None else f"{traffic.gap_cv:.2f}"
     lines.append(f"arrivals         {rate}; gaps: coefficient of variation {cv} (Poisson: 1)")
-    for window in traffic.windows if traffic.rate is not None else ():
-        dispersion = "-" if window.dispersion is None else f"{window.dispersion:.2f}"
+    for window in traffic.windows:
         peak = f"{window.peak_rate:.3g}/s, {window.peak_rate / (traffic.rate or 1):.2f} times the mean"
-        lines.append(f"  in {f'{window.seconds:g} s':<11} index of dispersion {dispersion} (Poisson: 1); peak {peak}")
+        lines.append(
+            f"  in {f'{window.seconds:g} s':<11} index of dispersion {window.dispersion:.2f} (Poisson: 1); peak {peak}"
+        )
     lines += ["", f"{'tokens':<17}{'mean':>9}" + "".join(f"{f'P{p}':>9}" for p in PERCENTS) + f"{'max':>9}"]
     for name, stats in _lengths(requests).items():
         lines.append(f"  {name:<15}" + "".join(f"{value:>9,.0f}" for value in stats.values()))
@@ -154,7 +155,7 @@ def table(what: str, requests: Sequence[WorkloadRequest], traffic: Traffic, shar
     lines += [
         "",
         f"blocks           {sharing.num_blocks:,} of {sharing.block_size} tokens in prompts; seen before {seen.lru:.1%}",
-        f"{'  a cache of':<17}{'LRU count':>12}{'the engine':>12}",
+        f"{'  a cache of':<17}{'LRU count':>12}{'KV cache':>12}",
     ]
     for size in sharing.sizes:
         label = "any size" if size.num_blocks is None else f"{size.num_blocks:,} blocks"

@@ -26,16 +26,16 @@ def due_s(requests: Sequence[WorkloadRequest]) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Arrivals counted in windows of `seconds`.
+    """Arrivals counted in windows of `seconds`, of which there are at least two.
 
     Attributes:
         dispersion: index of dispersion for counts, variance by mean; 1 for Poisson arrivals at any window, more for
-            bursts that last about as long as the window or longer. None with fewer than two windows.
+            bursts that last about as long as the window or longer.
         peak_rate: of the fullest window, requests a second.
     """
 
     seconds: float
-    dispersion: float | None
+    dispersion: float
     peak_rate: float
 
 
@@ -47,6 +47,7 @@ class Traffic:
         times_s: sorted.
         gap_cv: coefficient of variation of the gaps, standard deviation by mean; 1 for Poisson arrivals. None where
             there are no gaps, or all are 0.
+        windows: of the lengths that were asked for, those that pass at least twice.
     """
 
     times_s: Floats
@@ -59,7 +60,8 @@ class Traffic:
         times_s = np.sort(times_s)
         gaps = np.diff(times_s)
         gap_cv = float(gaps.std() / gaps.mean()) if gaps.any() else None
-        return cls(times_s, gap_cv, [_window(times_s, seconds) for seconds in windows_s])
+        lengths_s = [seconds for seconds in windows_s if 2 * seconds <= times_s[-1] - times_s[0]]
+        return cls(times_s, gap_cv, [_window(times_s, seconds) for seconds in lengths_s])
 
     @property
     def span_s(self) -> float:
@@ -79,7 +81,5 @@ def counts(times_s: Floats, seconds: float) -> NDArray[np.int64]:
 
 
 def _window(times_s: Floats, seconds: float) -> Window:
-    number = counts(times_s, seconds)
-    whole = number[:-1]  # the last window may not have been open for its whole time
-    dispersion = float(whole.var() / whole.mean()) if len(whole) > 1 else None
-    return Window(seconds, dispersion, float(number.max()) / seconds)
+    whole = counts(times_s, seconds)[:-1]  # the last window was not open for its whole time
+    return Window(seconds, float(whole.var() / whole.mean()), float(whole.max()) / seconds)

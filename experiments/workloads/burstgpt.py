@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from experiments.workloads import checks
 from experiments.workloads.rows import csv_rows, seconds, tokens
 from experiments.workloads.trace import Trace, TraceRow
+from schedulers.errors import InputError
 
 _COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
 
@@ -33,11 +34,14 @@ class BurstGPTTrace(Trace):
 
     def read(self) -> Iterator[TraceRow]:
         """The rows of the file."""
-        least = 1 if self.failed == "error" else 0
+        is_empty, least = True, int(self.failed == "error")
         for row in csv_rows(self.path, self.with_class_column(_COLUMNS), "a BurstGPT trace"):
             time, prompt, output, *name = row.cells
             time_s = seconds(row, _COLUMNS[0], time, "seconds", 1)
             num_prompt_tokens = tokens(row, _COLUMNS[1], prompt, least=least)
             num_output_tokens = tokens(row, _COLUMNS[2], output, least=least)
             if num_prompt_tokens and num_output_tokens:
+                is_empty = False
                 yield TraceRow(row.line, time_s, num_prompt_tokens, num_output_tokens, class_name="".join(name))
+        if is_empty:
+            raise InputError(f"{self.path}: no request of the file has both request tokens and response tokens")

@@ -132,11 +132,10 @@ class Sessions(Conversations):
         return [lengths[end - count : end] for end, count in zip(ends, counts.tolist(), strict=True)], which
 
     def describe(self) -> str:
-        """For example: 500 sessions at 2/s, Poisson arrivals, of 4 turns; think 10 s; prompts: 50 tokens; ..."""
+        """For example: 500 sessions at 2/s, Poisson arrivals; turns: 4 turns; think 10 s; a turn's own prompt: ..."""
         prefixes = "" if self.prefixes is None else f"{self.prefixes}; "
-        turns = str(self.turns).replace("tokens", "turns")
         return (
-            f"{self.num_sessions:,} sessions at {self.rate:g}/s, {self.arrivals}, of {turns}; think "
-            f"{self.think_s:g} s; {prefixes}a turn's own prompt: {self.prompt}; outputs: {self.output}"
+            f"{self.num_sessions:,} sessions at {self.rate:g}/s, {self.arrivals}; turns: "
+            f"{str(self.turns).replace('tokens', 'turns')}; think {self.think_s:g} s; {prefixes}a turn's own prompt: {self.prompt}; outputs: {self.output}"
             f"{self.describe_classes()}"
         )
