@@ -17,7 +17,7 @@ from experiments.workloads import WorkloadRequest
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from experiments.describe.question import Sharing
+    from experiments.describe.sharing import Sharing
 
 #: Windows that the figure of arrivals over time has about.
 WINDOWS = 120
@@ -84,7 +84,7 @@ def _draw_lengths(requests: Sequence[WorkloadRequest], axes: Axes) -> None:
     everything: list[float] = []
     columns = (
         ("prompt", PROMPT, np.array([request.num_prompt_tokens for request in requests])),
-        ("output", OUTPUT, np.array([request.num_output_tokens for request in requests])),
+        ("output", OUTPUT, np.array([request.num_answer_tokens for request in requests])),
     )
     for label, look, lengths in columns:
         percents = np.linspace(0, 100, 401)

@@ -15,11 +15,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
 
 from experiments.run import to_request
 from experiments.workloads import WorkloadRequest
 from schedulers import InputError, KVCache
+
+#: Sizes of caches between which the curve of hit rates is drawn.
+CURVE_POINTS = 12
 
 
 class Blocks(NamedTuple):
@@ -42,7 +48,7 @@ def blocks_of(request: WorkloadRequest, block_size: int) -> Blocks:
         names.append((request.hash_ids[-1], num_blocks))
     names += [None] * (num_blocks - len(names))
     # The last token is sampled and never computed, so it is in no block.
-    num_in_the_end = (num_prompt + request.num_output_tokens - 1) // block_size
+    num_in_the_end = (num_prompt + request.num_answer_tokens - 1) // block_size
     return Blocks(names, [(content_id, index) for index in range(num_full, num_in_the_end)] if content_id else [])
 
 
@@ -73,7 +79,7 @@ def served_hits(requests: Sequence[WorkloadRequest], block_size: int, num_blocks
     Raises:
         InputError: a request is larger than the whole cache.
     """
-    sizes = [-(-(r.num_prompt_tokens + r.num_output_tokens) // block_size) for r in requests]
+    sizes = [-(-(r.num_prompt_tokens + r.num_answer_tokens) // block_size) for r in requests]
     cache = KVCache(sum(sizes) if num_blocks is None else num_blocks, block_size)
     num_hits = 0
     for each in requests:
@@ -81,11 +87,82 @@ def served_hits(requests: Sequence[WorkloadRequest], block_size: int, num_blocks
         prefix = cache.find_prefix(request)
         num_hits += len(prefix)
         cache.admit(request, prefix)
-        request.num_tokens += each.num_output_tokens
-        if not cache.allocate(request, request.num_tokens - 1 or 1):
+        request.num_tokens += each.num_answer_tokens
+        if not cache.allocate(request, request.num_tokens - 1):
             raise InputError(
-                f"question.cache_blocks: {each.name} has {request.num_tokens:,} tokens, more than the {num_blocks:,} "
-                f"blocks of {block_size} tokens of the smallest cache"
+                f"question.cache_blocks={num_blocks}: {each.name} has {request.num_tokens:,} tokens, more than so "
+                f"many blocks of {block_size} tokens hold"
             )
         cache.free(request)
     return num_hits
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    """What a cache of `num_blocks` blocks finds (None: of any size), as shares of all blocks of prompts, 0 to 1.
+
+    Attributes:
+        lru: by `lru_hits`.
+        served: by `served_hits`; None where it was not asked.
+    """
+
+    num_blocks: int | None
+    lru: float
+    served: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What prompts have in common; `sizes` are those asked for, `curve` goes from small caches to the largest useful.
+
+    Attributes:
+        num_blocks: of all prompts, partly filled last ones included.
+        num_distinct: different ones among those with a name.
+    """
+
+    block_size: int
+    num_blocks: int
+    num_distinct: int
+    sizes: list[CacheSize]
+    curve: list[CacheSize]
+
+
+def share(
+    requests: Sequence[WorkloadRequest], cache_blocks: Sequence[int], block_size: int | None, engine_block_size: int
+) -> Sharing | None:
+    """What the prompts of requests have in common, in this order; None where the workload knows of nothing.
+
+    Args:
+        cache_blocks: sizes of the caches, in blocks.
+        block_size: tokens in a block; None: that in which a trace knows its prompts, or else `engine_block_size`.
+
+    Raises:
+        InputError: as `served_hits`.
+    """
+    sizes_of_trace = {r.trace_block_tokens for r in requests if r.hash_ids and not r.content_id}
+    own = sizes_of_trace.pop() if len(sizes_of_trace) == 1 and all(r.hash_ids for r in requests) else engine_block_size
+    block_size = block_size or own
+    served = [blocks_of(request, block_size) for request in requests]
+    names = {name for blocks in served for name in (*blocks.prompt, *blocks.output)} - {None}
+    if not names:
+        return None
+    num_blocks = sum(len(blocks.prompt) for blocks in served)
+
+    def look_up(capacity: int | None, *, through_engine: bool) -> CacheSize:
+        hits = served_hits(requests, block_size, capacity) / num_blocks if through_engine else None
+        return CacheSize(capacity, lru_hits(served, capacity) / num_blocks, hits)
+
+    return Sharing(
+        block_size,
+        num_blocks,
+        len(names),
+        [look_up(capacity, through_engine=True) for capacity in (*cache_blocks, None)],
+        [look_up(capacity, through_engine=False) for capacity in _curve_sizes(served, len(names))],
+    )
+
+
+def _curve_sizes(served: Sequence[Blocks], num_distinct: int) -> list[int]:
+    """Cache sizes from that of the largest request to that of everything, each by the same factor larger."""
+    largest = max(len(blocks.prompt) for blocks in served)
+    ends = sorted((largest, num_distinct))
+    return sorted({round(size) for size in np.geomspace(*ends, CURVE_POINTS).tolist()})

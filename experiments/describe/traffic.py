@@ -75,7 +75,7 @@ class Traffic:
 
 
 def counts(times_s: Floats, seconds: float) -> NDArray[np.int64]:
-    """Arrivals in each window of `seconds`, from the first arrival on; the last window is the one the last one is in."""
+    """Arrivals in each window of `seconds`, from that of the first arrival to that of the last."""
     index = ((times_s - times_s[0]) // seconds).astype(np.int64)
     return np.bincount(index)
 

@@ -48,7 +48,7 @@ def check_lengths(requests: Sequence[WorkloadRequest], max_model_len: int, too_l
     if num_longer and too_long == "error":
         first = next(iter(longer.values()))
         raise InputError(
-            f"{first.name}: {first.num_prompt_tokens} prompt and {_num_output_tokens(first)} output tokens are "
+            f"{first.name}: {first.num_prompt_tokens} prompt and {first.num_answer_tokens} output tokens are "
             f"{_num_tokens(first)}, but the model takes at most {max_model_len}; {num_longer} of {len(requests)} "
             f"requests are too long: leave them out with workload.too_long=drop, or choose a model that takes "
             f"{max(map(_num_tokens, requests))} tokens"
@@ -61,10 +61,5 @@ def check_lengths(requests: Sequence[WorkloadRequest], max_model_len: int, too_l
     return Checked(fitting, num_longer)
 
 
-def _num_output_tokens(request: WorkloadRequest) -> int:
-    limit = request.max_tokens
-    return request.num_output_tokens if limit is None else min(request.num_output_tokens, limit)
-
-
 def _num_tokens(request: WorkloadRequest) -> int:
-    return request.num_prompt_tokens + _num_output_tokens(request)
+    return request.num_prompt_tokens + request.num_answer_tokens

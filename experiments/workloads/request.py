@@ -55,6 +55,11 @@ class WorkloadRequest:
         place = f" ({self.trace_path}, line {self.trace_line})" if self.trace_path else ""
         return f"request {self.request_id!r}{place}"
 
+    @property
+    def num_answer_tokens(self) -> int:
+        """How long the output will be, as far as the client lets it grow."""
+        return self.num_output_tokens if self.max_tokens is None else min(self.num_output_tokens, self.max_tokens)
+
     def block_hashes(self, block_size: int) -> list[int]:
         """Hashes of the prompt's full KV blocks of which the content is known, in order.
 

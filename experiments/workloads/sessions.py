@@ -102,7 +102,7 @@ def repeated(opening: WorkloadRequest, turns: Turns, thinking_s: Sequence[float]
         if requests:
             turn = replace(turn, arrival_s=0.0, follows=requests[-1].request_id, think_s=thinking_s[number])
         requests.append(turn)
-        num_tokens += min(num_output_tokens, turn.max_tokens or num_output_tokens)
+        num_tokens += turn.num_answer_tokens
     return requests
 
 
@@ -134,8 +134,9 @@ class Sessions(Conversations):
     def describe(self) -> str:
         """For example: 500 sessions at 2/s, Poisson arrivals; turns: 4 turns; think 10 s; a turn's own prompt: ..."""
         prefixes = "" if self.prefixes is None else f"{self.prefixes}; "
+        turns = str(self.turns).replace("tokens", "turns")
         return (
-            f"{self.num_sessions:,} sessions at {self.rate:g}/s, {self.arrivals}; turns: "
-            f"{str(self.turns).replace('tokens', 'turns')}; think {self.think_s:g} s; {prefixes}a turn's own prompt: {self.prompt}; outputs: {self.output}"
+            f"{self.num_sessions:,} sessions at {self.rate:g}/s, {self.arrivals}; turns: {turns}; think "
+            f"{self.think_s:g} s; {prefixes}a turn's own prompt: {self.prompt}; outputs: {self.output}"
             f"{self.describe_classes()}"
         )

@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.workloads import ClosedLoop, Fixed, Lognormal, Plan, RequestClass, Sessions, SharedPrefixes
-from experiments.workloads import WorkloadRequest, check_lengths
+from experiments.workloads import (
+    ClosedLoop,
+    Fixed,
+    Lognormal,
+    Plan,
+    RequestClass,
+    Sessions,
+    SharedPrefixes,
+    WorkloadRequest,
+    check_lengths,
+)
 from schedulers.errors import InputError
 
 USERS = ClosedLoop(num_users=3, think_s=2.0, num_requests=10, prompt=Fixed(100), output=Fixed(10))
@@ -87,7 +96,7 @@ def test_a_session_is_of_one_class_whose_lengths_it_has() -> None:
     kinds = {name: {turn.class_name for turn in session} for name, session in turns.items()}
     assert all(len(kind) == 1 for kind in kinds.values())
     terse = [turn for session in turns.values() for turn in session if turn.class_name == "terse"]
-    assert 0 < len(terse)
+    assert len(terse) > 0
     assert {(turn.priority, turn.num_output_tokens) for turn in terse} == {(3, 1)}
 
 
