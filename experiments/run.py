@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -89,11 +89,11 @@ def simulate_point(point: Point) -> Outcome:
     requests: list[RequestRecord] = []
     progress = Progress(point.label, len(checked.requests))
 
-    def arrivals(sent: Sequence[WorkloadRequest]) -> list[tuple[Request, int]]:
-        return [(to_request(request, point.limits.block_size), request.num_output_tokens) for request in sent]
+    def arrivals(sent: Iterable[WorkloadRequest]) -> Iterator[tuple[Request, int]]:
+        return ((to_request(request, point.limits.block_size), request.num_output_tokens) for request in sent)
 
     def follow_ups(record: RequestRecord) -> list[tuple[Request, int]]:
-        return arrivals(plan.follow_ups(record.request_id, record.finish_s))
+        return list(arrivals(plan.follow_ups(record.request_id, record.finish_s)))
 
     def on_finish(record: RequestRecord) -> None:
         requests.append(record)

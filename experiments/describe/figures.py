@@ -74,7 +74,9 @@ def _draw_gaps(traffic: Traffic, axes: Axes) -> None:
     exponential = -np.log(longer) * gaps.mean()
     axes.plot(exponential, longer, color=MUTED[0], linewidth=1, linestyle=(0, (3, 3)), label="Poisson")
     axes.set_yscale("log")
-    axes.set_xlim(0, max(gaps[-1], exponential[-1]) * 1.03)
+    positive = [float(gap) for gap in gaps[gaps > 0]]
+    ends = [positive[len(positive) // 100], max(positive[-1], float(exponential[-1]))]
+    scale(axes, "x", ends, log=explodes(ends))
     axes.set_xlabel("gap (s)")
     axes.set_ylabel("share of gaps that are longer")
     axes.legend()

@@ -165,4 +165,4 @@ def _curve_sizes(served: Sequence[Blocks], num_distinct: int) -> list[int]:
     """Cache sizes from that of the largest request to that of everything, each by the same factor larger."""
     largest = max(len(blocks.prompt) for blocks in served)
     ends = sorted((largest, num_distinct))
-    return sorted({round(size) for size in np.geomspace(*ends, CURVE_POINTS).tolist()})
+    return sorted({round(size) for size in np.geomspace(ends[0], ends[1], CURVE_POINTS).tolist()})

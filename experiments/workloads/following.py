@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from experiments.workloads.request import WorkloadRequest
@@ -14,11 +14,11 @@ class Plan:
     """When the requests of a workload are sent.
 
     Attributes:
-        opening: those that arrive on their own, by arrival.
+        requests: all of them; those that arrive on their own by arrival.
         followers: those that follow others, by the id of the one they follow.
     """
 
-    opening: list[WorkloadRequest]
+    requests: Sequence[WorkloadRequest]
     followers: dict[str, list[WorkloadRequest]]
 
     @classmethod
@@ -28,17 +28,21 @@ class Plan:
         Raises:
             InputError: a request follows one that does not come before it, so that it might wait for ever.
         """
-        plan, seen = cls([], {}), set[str]()
+        followers: dict[str, list[WorkloadRequest]] = {}
         for request in requests:
-            if not request.follows:
-                plan.opening.append(request)
-            elif request.follows in seen:
-                plan.followers.setdefault(request.follows, []).append(request)
-            else:
+            if request.follows:
+                followers.setdefault(request.follows, []).append(request)
+        unseen = set(followers)
+        for request in requests if followers else ():
+            if request.follows in unseen:
                 raise InputError(f"{request.name} follows request {request.follows!r}, which does not come before it")
-            seen.add(request.request_id)
-        plan.opening.sort(key=lambda request: request.arrival_s)
-        return plan
+            unseen.discard(request.request_id)
+        return cls(requests, followers)
+
+    @property
+    def opening(self) -> Iterator[WorkloadRequest]:
+        """Those that arrive on their own, by arrival, one after the other."""
+        return (request for request in self.requests if not request.follows)
 
     def follow_ups(self, request_id: str, end_s: float) -> list[WorkloadRequest]:
         """What follows a request that ended at `end_s`, by arrival: end and think time."""

@@ -17,7 +17,7 @@ TOO_LONG = ("error", "drop")
 class Checked(NamedTuple):
     """Requests that fit the model, in order, and how many were dropped because they do not."""
 
-    requests: list[WorkloadRequest]
+    requests: Sequence[WorkloadRequest]
     num_dropped: int
 
 
@@ -34,6 +34,8 @@ def check_lengths(requests: Sequence[WorkloadRequest], max_model_len: int, too_l
         InputError: naming the first longer request, its lengths and the limit; or nothing is left.
     """
     checks.one_of("workload.too_long", too_long, TOO_LONG)
+    if not any(_num_tokens(request) > max_model_len for request in requests):
+        return Checked(requests, 0)
     fitting: list[WorkloadRequest] = []
     longer: dict[str, WorkloadRequest] = {}
     for request in requests:
@@ -45,7 +47,7 @@ def check_lengths(requests: Sequence[WorkloadRequest], max_model_len: int, too_l
         else:
             longer[request.request_id] = request
     num_longer = len(requests) - len(fitting)
-    if num_longer and too_long == "error":
+    if too_long == "error":
         first = next(iter(longer.values()))
         raise InputError(
             f"{first.name}: {first.num_prompt_tokens} prompt and {first.num_answer_tokens} output tokens are "
@@ -53,11 +55,13 @@ def check_lengths(requests: Sequence[WorkloadRequest], max_model_len: int, too_l
             f"requests are too long: leave them out with workload.too_long=drop, or choose a model that takes "
             f"{max(map(_num_tokens, requests))} tokens"
         )
-    if requests and not fitting:
+    if not fitting:
         raise InputError(
             f"all {len(requests)} requests of the workload are longer than the {max_model_len} tokens the model takes; "
             "choose shorter lengths or a model with a higher limit"
         )
+    # Whoever took the place of one that waited for nobody stands where it followed; the sort is stable.
+    fitting.sort(key=lambda request: (bool(request.follows), request.arrival_s))
     return Checked(fitting, num_longer)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from experiments.workloads import checks
 from experiments.workloads.clients import LENGTHS
@@ -29,13 +30,13 @@ class SharedPrefixes:
         checks.made("workload.prefixes.tokens", self.tokens, "tokens", LENGTHS)
         checks.not_negative("workload.prefixes.exponent", self.exponent)
 
-    def draw(self, number: int, generator: Generator) -> list[tuple[int, int]]:
-        """The prefix of each of `number` requests, 0 being the most popular, and its length in tokens."""
+    def draw(self, number: int, generator: Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The prefix of each of `number` requests, 0 being the most popular, and its length; shape (number,) each."""
         lengths = self.tokens.tokens(generator.random(self.num_prefixes))
         weights = np.arange(1, self.num_prefixes + 1, dtype=np.float64) ** -self.exponent
         upper_ends = np.cumsum(weights / weights.sum())[:-1]
         chosen = np.searchsorted(upper_ends, generator.random(number), side="right")
-        return list(zip(chosen.tolist(), lengths[chosen].tolist(), strict=True))
+        return chosen, lengths[chosen]
 
     def __str__(self) -> str:
         return f"{self.num_prefixes:,} shared prefixes of {self.tokens} (Zipf {self.exponent:g})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -95,7 +96,7 @@ class Workload(Protocol):
         """What `check_lengths` does with requests beyond the model's limit: "error" or "drop"."""
         ...
 
-    def requests(self, seed: int) -> list[WorkloadRequest]:
+    def requests(self, seed: int) -> Sequence[WorkloadRequest]:
         """The requests, by arrival; those that follow others stand anywhere after them.
 
         The same seed gives the same requests, in any process, whoever schedules them: when one arrives that follows

@@ -52,13 +52,13 @@ class Conversations(Clients, ABC):
         drawn = streams(seed)
         sessions, which = self.converse(drawn)
         arrivals_s = self.arrivals.times_s(len(sessions), self.rate, drawn.arrivals).tolist()
-        prefixes = draw_prefixes(self.prefixes, len(sessions), drawn)
+        prefixes, prefix_lengths = draw_prefixes(self.prefixes, len(sessions), drawn)
         thinking_s = (drawn.thinking.standard_exponential(sum(map(len, sessions))) * self.think_s).tolist()
         first: list[WorkloadRequest] = []
         later: list[WorkloadRequest] = []
         for number, turns in enumerate(sessions):
             name, kind = self.kinds[which[number]]
-            hash_ids, num_prefix_tokens = prefixes[number]
+            num_prefix_tokens = int(prefix_lengths[number])
             session_id = f"s{number:05d}"
             opening = WorkloadRequest(
                 request_id=f"{session_id}.0",
@@ -71,7 +71,7 @@ class Conversations(Clients, ABC):
                 session_id=session_id,
                 slo=kind.slo,
                 class_name=name,
-                hash_ids=hash_ids,
+                hash_ids=(int(prefixes[number]),) if num_prefix_tokens else (),
                 trace_block_tokens=num_prefix_tokens,
                 content_id=session_id,
             )

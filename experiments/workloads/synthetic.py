@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from experiments.workloads import checks
 from experiments.workloads.arrivals import Arrivals, Poisson
 from experiments.workloads.clients import LENGTHS, Clients
+from experiments.workloads.drawn import Drawn
 from experiments.workloads.lengths import Lengths
 from experiments.workloads.prefixes import SharedPrefixes
 from experiments.workloads.request import WorkloadRequest
@@ -39,31 +40,38 @@ class Population(Clients):
         checks.made("workload.output", self.output, "tokens", LENGTHS)
         check_prefixes(self.prefixes)
 
-    def draw(self, arrivals_s: Sequence[float], drawn: Streams) -> list[WorkloadRequest]:
-        """The requests, at these times."""
+    def draw(self, arrivals_s: NDArray[np.float64], drawn: Streams) -> Sequence[WorkloadRequest]:
+        """The requests, at these times, each made when it is asked for."""
+        kinds = self.kinds
         which = self.draw_kinds(self.num_requests, drawn.classes)
         prompts, outputs = draw_lengths(self, self.prompt, self.output, which, drawn)
-        prefixes = draw_prefixes(self.prefixes, self.num_requests, drawn)
-        kinds = self.kinds
-        columns = [column.tolist() for column in (prompts, outputs, which)]
-        return [
-            WorkloadRequest(
+        prefixes, prefix_lengths = draw_prefixes(self.prefixes, self.num_requests, drawn)
+
+        def make(
+            number: int,
+            arrival_s: float,
+            num_prompt_tokens: int,
+            num_output_tokens: int,
+            index: int,
+            prefix: int,
+            num_prefix_tokens: int,
+        ) -> WorkloadRequest:
+            name, kind = kinds[index]
+            return WorkloadRequest(
                 request_id=f"r{number:05d}",
                 arrival_s=arrival_s,
                 num_prompt_tokens=num_prefix_tokens + num_prompt_tokens,
                 num_output_tokens=num_output_tokens,
                 max_tokens=self.max_tokens,
-                priority=kinds[index][1].priority,
-                client_id=kinds[index][1].client_id,
-                slo=kinds[index][1].slo,
-                class_name=kinds[index][0],
-                hash_ids=hash_ids,
+                priority=kind.priority,
+                client_id=kind.client_id,
+                slo=kind.slo,
+                class_name=name,
+                hash_ids=(prefix,) if num_prefix_tokens else (),
                 trace_block_tokens=num_prefix_tokens,
             )
-            for number, (arrival_s, num_prompt_tokens, num_output_tokens, index, (hash_ids, num_prefix_tokens)) in (
-                enumerate(zip(arrivals_s, *columns, prefixes, strict=True))
-            )
-        ]
+
+        return Drawn((arrivals_s, prompts, outputs, which, prefixes, prefix_lengths), make)
 
     def describe_requests(self) -> str:
         """For example: prompts: 512 tokens; outputs: 128 tokens."""
@@ -83,10 +91,10 @@ class Synthetic(Population):
         checks.rate("workload.rate", self.rate)
         check_arrivals(self.arrivals)
 
-    def requests(self, seed: int) -> list[WorkloadRequest]:
+    def requests(self, seed: int) -> Sequence[WorkloadRequest]:
         """The requests of `seed`, by arrival."""
         drawn = streams(seed)
-        return self.draw(self.arrivals.times_s(self.num_requests, self.rate, drawn.arrivals).tolist(), drawn)
+        return self.draw(self.arrivals.times_s(self.num_requests, self.rate, drawn.arrivals), drawn)
 
     def describe(self) -> str:
         """For example: 2,000 requests at 5.53/s, Poisson arrivals; prompts: 512 tokens; outputs: 128 tokens."""
@@ -97,9 +105,9 @@ class Synthetic(Population):
 class AllAtOnce(Population):
     """`num_requests` requests that all arrive at the start: a batch job, whose makespan counts."""
 
-    def requests(self, seed: int) -> list[WorkloadRequest]:
+    def requests(self, seed: int) -> Sequence[WorkloadRequest]:
         """The requests of `seed`."""
-        return self.draw([0.0] * self.num_requests, streams(seed))
+        return self.draw(np.zeros(self.num_requests), streams(seed))
 
     def describe(self) -> str:
         """For example: 2,000 requests at once; prompts: 512 tokens; outputs: 128 tokens."""
@@ -126,12 +134,11 @@ class ClosedLoop(Population):
     def requests(self, seed: int) -> list[WorkloadRequest]:
         """The requests of `seed`: the first of each user, by arrival, and then those that follow."""
         drawn, users = streams(seed), self.num_users
-        thinking_s = (drawn.thinking.standard_exponential(self.num_requests) * self.think_s).tolist()
-        requests = self.draw([*thinking_s[:users], *[0.0] * (self.num_requests - users)], drawn)
+        thinking_s = drawn.thinking.standard_exponential(self.num_requests) * self.think_s
+        requests = list(self.draw(np.where(np.arange(self.num_requests) < users, thinking_s, 0.0), drawn))
         waiting = [
-            replace(request, follows=requests[number - users].request_id, think_s=thinking_s[number])
-            for number, request in enumerate(requests)
-            if number >= users
+            replace(request, follows=before.request_id, think_s=think_s)
+            for before, request, think_s in zip(requests, requests[users:], thinking_s[users:].tolist(), strict=False)
         ]
         return sorted(requests[:users], key=lambda request: request.arrival_s) + waiting
 
@@ -159,11 +166,13 @@ def draw_lengths(
     return prompts, outputs
 
 
-def draw_prefixes(prefixes: SharedPrefixes | None, number: int, drawn: Streams) -> list[tuple[tuple[int, ...], int]]:
-    """For each of `number` requests, or sessions: the hash ids of its shared prefix, one or none, and its length."""
+def draw_prefixes(
+    prefixes: SharedPrefixes | None, number: int, drawn: Streams
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The shared prefix of each of `number` requests, or sessions, and its length, 0 for none; shape (number,) each."""
     if prefixes is None:
-        return [((), 0)] * number
-    return [((prefix,), num_tokens) for prefix, num_tokens in prefixes.draw(number, drawn.prefixes)]
+        return np.zeros(number, dtype=np.int64), np.zeros(number, dtype=np.int64)
+    return prefixes.draw(number, drawn.prefixes)
 
 
 def check_arrivals(arrivals: object) -> None:

@@ -116,7 +116,7 @@ def request(name: str, num_prompt_tokens: int = 10, **fields: Any) -> WorkloadRe
 
 def test_a_plan_says_who_comes_when_an_answer_ends() -> None:
     plan = Plan.of([
-        request("late", arrival_s=3.0), request("early", arrival_s=1.0),
+        request("early", arrival_s=1.0), request("late", arrival_s=3.0),
         request("slow", follows="early", think_s=9.0), request("quick", follows="early", think_s=2.0),
     ])  # fmt: skip
     assert [each.request_id for each in plan.opening] == ["early", "late"]

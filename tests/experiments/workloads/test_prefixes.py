@@ -56,12 +56,12 @@ MIXED = Mixture(
 
 def test_arrivals_are_drawn_from_the_parts_by_weight_and_followers_come_with_them() -> None:
     requests = MIXED.requests(0)
-    plan = Plan.of(requests)
-    assert len(plan.opening) == 1000
-    chat = [request for request in plan.opening if request.class_name == "chat"]
+    opening = list(Plan.of(requests).opening)
+    assert len(opening) == 1000
+    chat = [request for request in opening if request.class_name == "chat"]
     assert len(chat) / 1000 == pytest.approx(0.25, abs=0.05)
     assert len(requests) == 1000 + 2 * len(chat)
-    assert 1000 / plan.opening[-1].arrival_s == pytest.approx(10, rel=0.1)
+    assert 1000 / opening[-1].arrival_s == pytest.approx(10, rel=0.1)
     assert len({request.request_id for request in requests}) == len(requests)
 
 
@@ -87,7 +87,7 @@ def test_users_of_a_closed_loop_can_be_a_part() -> None:
     users = ClosedLoop(num_users=5, num_requests=50, prompt=Fixed(9), output=Fixed(9))
     mixed = Mixture(rate=10, num_requests=5, parts={"users": Part(users)}).requests(0)
     assert [request.num_prompt_tokens for request in mixed] == [9] * 50
-    assert len(Plan.of(mixed).opening) == 5
+    assert len(list(Plan.of(mixed).opening)) == 5
 
 
 def test_the_same_seed_gives_the_same_mixture() -> None:
