@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from experiments.describe.sharing import Sharing
 
+POINTS_OF_GAPS = 600
+
 #: Windows that the figure of arrivals over time has about.
 WINDOWS = 120
 
@@ -68,10 +70,12 @@ def _draw_rate(traffic: Traffic, axes: Axes) -> None:
 
 
 def _draw_gaps(traffic: Traffic, axes: Axes) -> None:
-    gaps = np.sort(np.diff(traffic.times_s))
-    longer = 1 - np.arange(1, len(gaps) + 1) / (len(gaps) + 1)
+    every = np.sort(np.diff(traffic.times_s))
+    # The longest one by one, the many short ones by steps in proportion: a million gaps are some hundred points.
+    ranks = np.unique(np.geomspace(1, len(every), POINTS_OF_GAPS).astype(np.int64))[::-1]
+    gaps, longer = every[len(every) - ranks], ranks / (len(every) + 1)
     axes.plot(gaps, longer, color=PROMPT.color, drawstyle="steps-post", label="this workload")
-    exponential = -np.log(longer) * gaps.mean()
+    exponential = -np.log(longer) * every.mean()
     axes.plot(exponential, longer, color=MUTED[0], linewidth=1, linestyle=(0, (3, 3)), label="Poisson")
     axes.set_yscale("log")
     positive = [float(gap) for gap in gaps[gaps > 0]]
@@ -79,7 +83,7 @@ def _draw_gaps(traffic: Traffic, axes: Axes) -> None:
     scale(axes, "x", ends, log=explodes(ends))
     axes.set_xlabel("gap (s)")
     axes.set_ylabel("share of gaps that are longer")
-    axes.legend()
+    axes.legend(loc="upper right")
 
 
 def _draw_lengths(requests: Sequence[WorkloadRequest], axes: Axes) -> None:
@@ -97,7 +101,7 @@ def _draw_lengths(requests: Sequence[WorkloadRequest], axes: Axes) -> None:
     axes.set_ylim(0, 101)
     axes.set_xlabel("tokens")
     axes.set_ylabel("of requests (%)")
-    axes.legend()
+    axes.legend(loc="upper left")
 
 
 def _draw_sharing(sharing: Sharing, axes: Axes) -> None:

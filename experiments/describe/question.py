@@ -48,7 +48,7 @@ def describe(composed: Composed) -> None:
     """`experiment=workload`: describe it, and write what was found to a folder under `results`."""
     question = composed.question(Question)
     workload = build(composed.config.workload)
-    requests = workload.requests(composed.config.seed)
+    requests = workload.requests(composed.config.get("seed"))
     due = due_s(requests)
     traffic = Traffic.of(due, question.windows_s)
     in_order = [requests[index] for index in np.argsort(due, kind="stable").tolist()]
