@@ -90,7 +90,9 @@ def simulate_point(point: Point) -> Outcome:
     progress = Progress(point.label, len(checked.requests))
 
     def arrivals(sent: Iterable[WorkloadRequest]) -> Iterator[tuple[Request, int]]:
-        return ((to_request(request, point.limits.block_size), request.num_output_tokens) for request in sent)
+        for request in sent:
+            prediction = point.predictor.predict(request, point.seed)
+            yield to_request(request, point.limits.block_size, prediction), request.num_output_tokens
 
     def follow_ups(record: RequestRecord) -> list[tuple[Request, int]]:
         return list(arrivals(plan.follow_ups(record.request_id, record.finish_s)))

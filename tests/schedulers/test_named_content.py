@@ -13,7 +13,7 @@ from tests.schedulers.builders import PLAIN, POLICIES, create_request, create_sc
 
 def named(name: str, num_prompt_tokens: int, content_id: str = "chat", **fields: Any) -> Request:
     """A prompt of which only the first block has a name of its own."""
-    fields = {"max_tokens": 1, "prompt_block_hashes": ("system",), **fields}
+    fields = {"max_tokens": 1, "prompt_block_hashes": ("system",), "predicted_output_tokens": 1.0, **fields}
     return Request(name, 0.0, num_prompt_tokens=num_prompt_tokens, content_id=content_id, **fields)
 
 
