@@ -14,7 +14,7 @@ _ROWS_AT_ONCE = 4096
 
 
 class Drawn(Sequence[WorkloadRequest]):
-    """The requests of a workload that was drawn as columns, by arrival; each time they are walked, they are made anew."""
+    """The requests of a workload that was drawn as columns, by arrival. Whoever walks them makes them anew."""
 
     def __init__(self, columns: Sequence[NDArray[Any]], make: Callable[..., WorkloadRequest]) -> None:
         """The request at place i is `make(i, *row)`, where row has the i-th value of each column."""
