@@ -159,7 +159,7 @@ class Point:
         """The point as a person would say it."""
         told = {key: Path(str(value)).name if key.endswith("path") else value for key, value in self.axes.items()}
         if told["rate"] is None:
-            told["rate"] = "recorded"
+            told["rate"] = "recorded" if hasattr(self.workload, "rate") else "none"
         return " ".join([self.label, *(f"{key}={value}" for key, value in told.items() if key != "scheduler")])
 
     def scheduler(self) -> SchedulerContract:

@@ -1,11 +1,11 @@
-"""One real run: the engine serves a point's workload in wall-clock time, open-loop."""
+"""One real run: the engine serves a point's workload in wall-clock time."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.config import Point
 from experiments.run import Outcome, Progress
-from experiments.workloads import WorkloadRequest, check_lengths
+from experiments.workloads import Plan, WorkloadRequest, check_lengths
 from real.async_llm import AsyncLLM
 from real.config import EngineConfig
 from real.default_model import default_model
@@ -127,8 +127,9 @@ def serve_point(point: Point) -> Outcome:
     """Serve a point's requests at their times, and wait until the last has ended.
 
     Each prompt is random tokens, equal where the workload says that prompts are equal, and each output ends with EOS at
-    its hidden length, which the scheduler does not see. Times count from the start of the run, and latencies from a
-    request's time in the workload, whenever it was really sent.
+    its hidden length, which the scheduler does not see. The next turn of a session repeats what was really answered.
+    Times count from the start of the run, and latencies from a request's time in the workload, whenever it was really
+    sent; the time of one that follows another is counted from when its client had the whole answer.
 
     Raises:
         InputError: the engine cannot be made as configured, or refuses a request.
@@ -137,10 +138,11 @@ def serve_point(point: Point) -> Outcome:
     engine = cast("RealEngine", point.real)
     checked = check_lengths(point.workload.requests(point.seed), point.limits.max_model_len, point.workload.too_long)
     requests = checked.requests
-    prompts = Prompts(engine.architecture().vocab_size, point.seed)
-    work = [(request, prompts.of(request, number)) for number, request in enumerate(requests)]
+    draw = Prompts(engine.architecture().vocab_size, point.seed)
+    prompts = {request.request_id: draw.of(request, number) for number, request in enumerate(requests)}
     llm = engine.start(point, max_waiting=max(len(requests), 1))
-    served = asyncio.run(_serve(llm, work, point, Progress(point.label, len(requests))))
+    plan, progress = Plan.of(requests), Progress(point.label, len(requests))
+    served = asyncio.run(_serve(llm, plan, prompts, point, progress))
     report, start_s = served.report, served.start_s
     return Outcome(
         steps=[
@@ -169,12 +171,18 @@ class _Served:
 
 
 async def _serve(
-    llm: AsyncLLM, work: Sequence[tuple[WorkloadRequest, list[int]]], point: Point, progress: Progress
+    llm: AsyncLLM, plan: Plan, prompts: Mapping[str, list[int]], point: Point, progress: Progress
 ) -> _Served:
     late_s, num_done = 0.0, 0
+    #: By content id: the last prompt of a session and what was answered.
+    said: dict[str, list[int]] = {}
 
-    async def ask(request: WorkloadRequest, prompt: list[int]) -> None:
+    async def ask(request: WorkloadRequest) -> None:
         nonlocal late_s, num_done
+        prompt = prompts[request.request_id]
+        history = said.get(request.content_id, [])[: len(prompt)]
+        prompt[: len(history)] = history
+        await asyncio.sleep(start_s + request.arrival_s - time.perf_counter())
         late_s = max(late_s, time.perf_counter() - start_s - request.arrival_s)
         stream = llm.generate(
             prompt,
@@ -187,18 +195,22 @@ async def _serve(
             slo=request.slo,
             predicted_output_tokens=point.predictor.predict(request, point.seed),
         )
-        async for _ in stream:
-            pass
+        answer = [token async for part in stream for output in part.outputs for token in output.token_ids]
+        end_s = time.perf_counter() - start_s
+        if request.content_id:
+            said[request.content_id] = prompt + answer
         num_done += 1
         progress.update(num_done)
+        for follow_up in plan.follow_ups(request.request_id, end_s):
+            group.create_task(ask(follow_up))
 
     async with llm:
         start_s = time.perf_counter()
         try:
             async with asyncio.TaskGroup() as group:
-                for request, prompt in work:
+                for request in plan.opening:
                     await asyncio.sleep(start_s + request.arrival_s - time.perf_counter())
-                    group.create_task(ask(request, prompt))
+                    group.create_task(ask(request))
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None
         return _Served(await llm.report(), start_s, late_s)
@@ -213,10 +225,11 @@ class Prompts:
 
     def of(self, request: WorkloadRequest, number: int) -> list[int]:
         """The prompt of a workload's request; `number` is its place there."""
-        if not request.hash_ids:
-            return self._draw(0, number, request.num_prompt_tokens)
+        if request.token_ids:
+            return [token_id % self._vocab_size for token_id in request.token_ids]
         blocks = [self._draw(1, hash_id, request.trace_block_tokens) for hash_id in request.hash_ids]
-        return [token for block in blocks for token in block][: request.num_prompt_tokens]
+        named = [token for block in blocks for token in block][: request.num_prompt_tokens]
+        return named + self._draw(0, number, request.num_prompt_tokens - len(named))
 
     def _draw(self, kind: int, name: int, count: int) -> list[int]:
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self._seed, kind, name % 2**64])))

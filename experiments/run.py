@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from experiments import decision_log, metrics, storage
 from experiments.config import Composed, Point, read_point
-from experiments.workloads import WorkloadRequest, check_lengths, checks
+from experiments.workloads import Plan, WorkloadRequest, check_lengths, checks
 from schedulers import InputError, Request, RequestRecord, StepRecord
 from schedulers.decisions import StepDecisions
 from sim.engine import simulate
@@ -83,17 +83,19 @@ def simulate_point(point: Point) -> Outcome:
     """
     drawn = point.workload.requests(point.seed)
     checked = check_lengths(drawn, point.limits.max_model_len, point.workload.too_long)
-    arrivals = [
-        (
-            to_request(request, point.limits.block_size, point.predictor.predict(request, point.seed)),
-            request.num_output_tokens,
-        )
-        for request in checked.requests
-    ]
+    plan = Plan.of(checked.requests)
     cost = cast("CostModel", point.cost)
     steps: list[StepRecord] = []
     requests: list[RequestRecord] = []
-    progress = Progress(point.label, len(arrivals))
+    progress = Progress(point.label, len(checked.requests))
+
+    def arrivals(sent: Iterable[WorkloadRequest]) -> Iterator[tuple[Request, int]]:
+        for request in sent:
+            prediction = point.predictor.predict(request, point.seed)
+            yield to_request(request, point.limits.block_size, prediction), request.num_output_tokens
+
+    def follow_ups(record: RequestRecord) -> list[tuple[Request, int]]:
+        return list(arrivals(plan.follow_ups(record.request_id, record.finish_s)))
 
     def on_finish(record: RequestRecord) -> None:
         requests.append(record)
@@ -101,7 +103,7 @@ def simulate_point(point: Point) -> Outcome:
 
     decisions: list[StepDecisions] | None = [] if point.keep_decisions else None
     on_decisions = None if decisions is None else decisions.append
-    simulate(arrivals, point.scheduler(), cost, steps.append, on_finish, on_decisions)
+    simulate(arrivals(plan.opening), point.scheduler(), cost, steps.append, on_finish, on_decisions, follow_ups)
     return Outcome(steps, requests, checked.num_dropped, cost.warnings(), decisions)
 
 
@@ -140,6 +142,7 @@ def to_request(request: WorkloadRequest, block_size: int, predicted_output_token
         request.arrival_s,
         num_prompt_tokens=request.num_prompt_tokens,
         prompt_block_hashes=request.block_hashes(block_size),
+        content_id=request.content_id,
         max_tokens=request.max_tokens,
         eos_token_id=EOS,
         priority=request.priority,

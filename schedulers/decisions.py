@@ -17,6 +17,7 @@ class Arrival(NamedTuple):
     prompt_token_ids: Sequence[int] | None
     num_prompt_tokens: int
     prompt_block_hashes: list[Any]
+    content_id: str
     max_tokens: int | None
     min_tokens: int
     eos_token_id: int | None
@@ -39,6 +40,7 @@ class Arrival(NamedTuple):
             request.prompt_token_ids,
             request.num_prompt_tokens,
             list(request.prompt_block_hashes),
+            request.content_id,
             request.max_tokens,
             request.min_tokens,
             request.eos_token_id,

@@ -25,7 +25,7 @@ class KVCache:
     """Allocates fixed-size blocks to requests and keeps full ones findable after they are freed.
 
     A full block is named by a chain of SHA-256 hashes (parent hash, its tokens; the salt starts the chain), so equal
-    names mean equal prefixes. Requests without token ids bring the names of their prompt's blocks with them.
+    names mean equal prefixes. Requests without token ids bring the names of their blocks with them.
     """
 
     def __init__(self, num_blocks: int, block_size: int, prefix_caching: bool = True) -> None:
@@ -222,12 +222,7 @@ class KVCache:
         prompt, size = request.prompt_token_ids, self.block_size
         hashes = request.block_hashes
         if prompt is None:
-            names, salt = request.prompt_block_hashes, request.cache_salt
-            if hashes or not names:
-                return False
-            names = names[: request.num_prompt_tokens // size]
-            hashes.extend([(salt, name) for name in names] if salt else names)
-            return bool(hashes)
+            return self._extend_names(request)
         start = len(hashes) * size
         end = start + size
         if end > request.num_tokens:
@@ -239,6 +234,16 @@ class KVCache:
         parent: Any = hashes[-1] if hashes else hashlib.sha256(request.cache_salt.encode()).digest()
         hashes.append(hashlib.sha256(parent + array("q", tokens).tobytes()).digest())
         return True
+
+    def _extend_names(self, request: Request) -> bool:
+        """Take further names of blocks from a request without tokens: those of its prompt, then one by one."""
+        hashes, names, salt = request.block_hashes, request.prompt_block_hashes, request.cache_salt
+        index, size = len(hashes), self.block_size
+        new: Sequence[Hashable] = names[: request.num_prompt_tokens // size] if names and not index else ()
+        if not new and request.content_id and (index + 1) * size <= request.num_tokens:
+            new = ((request.content_id, index),)
+        hashes.extend([(salt, name) for name in new] if salt else new)
+        return bool(new)
 
     def _register(self, request: Request, end: int) -> None:
         """Make the blocks that are full once `end` tokens are computed findable."""

@@ -50,8 +50,10 @@ class Request:
 
     How long the output will be is not here: the world knows it (the model, or the simulator's token source).
 
-    In a simulation a prompt may be a mere number of tokens; then `prompt_block_hashes` may name the content of its full
-    blocks, in order, so that equal prefixes hit the prefix cache.
+    In a simulation a prompt may be a mere number of tokens; then `prompt_block_hashes` may name the content of its
+    first full blocks, in order, so that equal prefixes hit the prefix cache. `content_id` names all blocks after those,
+    each with its index, and the output's among them, however long it gets: so the next turn of a conversation, which
+    has the same id, finds what was answered in the last one.
     """
 
     __slots__ = (
@@ -61,6 +63,7 @@ class Request:
         "block_ids",
         "cache_salt",
         "client_id",
+        "content_id",
         "eos_token_id",
         "finish_reason",
         "finish_time",
@@ -102,6 +105,7 @@ class Request:
         *,
         num_prompt_tokens: int | None = None,
         prompt_block_hashes: Sequence[Hashable] = (),
+        content_id: str = "",
         max_tokens: int | None = None,
         min_tokens: int = 0,
         eos_token_id: int | None = None,
@@ -122,7 +126,9 @@ class Request:
             request_id: unique among live requests.
             arrival_time: seconds, on the clock that `now` is read from.
             prompt_token_ids: the prompt; in a simulation `num_prompt_tokens` may be given instead.
-            prompt_block_hashes: hashes of the prompt's full blocks when there are no token ids.
+            prompt_block_hashes: hashes of the prompt's first full blocks when there are no token ids.
+            content_id: requests of the same id have the same tokens after those blocks, as far as both have any; "":
+                nobody knows.
             max_tokens: most tokens to produce; None: as many as model and cache allow.
             min_tokens: EOS and stop tokens do not end the output before it has this many tokens.
             priority: lower is more urgent.
@@ -155,6 +161,7 @@ class Request:
         self.prompt_token_ids = prompt_token_ids
         self.num_prompt_tokens: int = num_prompt_tokens
         self.prompt_block_hashes = prompt_block_hashes
+        self.content_id = content_id
         self.max_tokens = max_tokens
         self.min_tokens = min_tokens
         self.eos_token_id = eos_token_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import simpy
@@ -153,15 +153,28 @@ def simulate(
     on_step: Callable[[StepRecord], Any],
     on_finish: Callable[[RequestRecord], Any],
     on_decisions: Callable[[StepDecisions], Any] | None = None,
+    follow_ups: Callable[[RequestRecord], Sequence[tuple[Request, int]]] = lambda _: (),
 ) -> SimEngine:
-    """Run one engine over an open-loop workload until every request has ended.
+    """Run one engine over a workload until every request has ended.
+
+    Args:
+        arrivals: requests that come whatever happens, with their true output lengths, by arrival.
+        follow_ups: asked of every request that ended for those that follow it, such as the next turn of its session;
+            also by arrival. One that arrives in that very instant is seen by the step after the one that starts then,
+            as its client must learn of the end first.
 
     Raises:
         RequestRefused: a request can never be served.
         SchedulerError: the policy failed; the message names the step.
     """
     env = simpy.Environment()
-    engine = SimEngine(env, scheduler, cost, TokenSource(), on_step, on_finish, on_decisions=on_decisions)
+
+    def ended(record: RequestRecord) -> None:
+        on_finish(record)
+        if following := follow_ups(record):
+            env.process(arrive(engine, following))
+
+    engine = SimEngine(env, scheduler, cost, TokenSource(), on_step, ended, on_decisions=on_decisions)
     env.process(arrive(engine, arrivals))
     env.run()
     return engine

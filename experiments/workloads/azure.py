@@ -6,13 +6,11 @@ github.com/Azure/AzurePublicDataset, under CC-BY.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from experiments.workloads.files import read_text
+from experiments.workloads.rows import Row, csv_rows, tokens
 from experiments.workloads.trace import Trace, TraceRow
 from schedulers.errors import InputError
 
@@ -27,72 +25,31 @@ class AzureTrace(Trace):
     error: the published files have none, and a server that fails a request is not what a simulation should repeat.
     """
 
-    def read(self) -> list[TraceRow]:
-        """All rows of the file."""
-        reader = csv.reader(io.StringIO(read_text(self.path), newline=""))
-        try:
-            header = [name.strip() for name in next(reader)]
-            time, prompt, output = self._columns(header)
-            rows: list[TraceRow] = []
-            origin: datetime | None = None
-            for cells in reader:
-                if not cells:
-                    continue
-                where = f"{self.path}, line {reader.line_num}"
-                if len(cells) < len(header):
-                    raise InputError(f"{where}: {len(cells)} columns instead of {len(header)}: {_short(cells)}")
-                timestamp = _timestamp(where, cells[time])
-                origin = origin or timestamp
-                rows.append(
-                    TraceRow(
-                        reader.line_num,
-                        _seconds(where, timestamp, origin),
-                        _tokens(where, _COLUMNS[1], cells[prompt]),
-                        _tokens(where, _COLUMNS[2], cells[output]),
-                    )
-                )
-        except csv.Error as error:
-            raise InputError(f"{self.path}, line {reader.line_num}: this is not CSV ({error})") from None
-        if not rows:
-            raise InputError(f"{self.path}: the file has a header but no rows")
-        return rows
-
-    def _columns(self, header: Sequence[str]) -> list[int]:
-        missing = [name for name in _COLUMNS if name not in header]
-        if missing:
-            raise InputError(
-                f"{self.path}, line 1: no column {' and '.join(missing)}; the file's columns are {_short(header)}, "
-                f"an Azure trace has {', '.join(_COLUMNS)}"
+    def read(self) -> Iterator[TraceRow]:
+        """The rows of the file."""
+        origin: datetime | None = None
+        for row in csv_rows(self.path, self.with_class_column(_COLUMNS), "an Azure trace"):
+            time, prompt, output, *name = row.cells
+            timestamp = _timestamp(row, time)
+            origin = origin or timestamp
+            yield TraceRow(
+                row.line,
+                _seconds(row, timestamp, origin),
+                tokens(row, _COLUMNS[1], prompt),
+                tokens(row, _COLUMNS[2], output),
+                class_name="".join(name),
             )
-        return [header.index(name) for name in _COLUMNS]
 
 
-def _timestamp(where: str, cell: str) -> datetime:
+def _timestamp(row: Row, cell: str) -> datetime:
     try:
-        return datetime.fromisoformat(cell.strip())
+        return datetime.fromisoformat(cell)
     except ValueError:
-        raise InputError(
-            f"{where}, column TIMESTAMP: {cell[:60]!r} is not a time such as 2023-11-16 18:15:46.6805900"
-        ) from None
+        raise row.refuse("TIMESTAMP", cell, "a time such as 2023-11-16 18:15:46.6805900") from None
 
 
-def _seconds(where: str, timestamp: datetime, origin: datetime) -> float:
+def _seconds(row: Row, timestamp: datetime, origin: datetime) -> float:
     try:
         return (timestamp - origin).total_seconds()
     except TypeError:
-        raise InputError(f"{where}, column TIMESTAMP: some rows have a time zone and some have none") from None
-
-
-def _tokens(where: str, column: str, cell: str) -> int:
-    try:
-        tokens = int(cell)
-    except ValueError:
-        tokens = 0
-    if tokens < 1:
-        raise InputError(f"{where}, column {column}: {cell[:60]!r} is not a whole number of tokens, at least 1")
-    return tokens
-
-
-def _short(cells: Sequence[str]) -> str:
-    text = repr(", ".join(cells))
-    return text if len(text) <= 120 else text[:120] + "..."
+        raise InputError(f"{row.where}, column TIMESTAMP: some rows have a time zone and some have none") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from experiments.workloads.request import Workload
@@ -32,6 +33,12 @@ def build(config: DictConfig) -> Workload:
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, TwinserveError):
-            raise cause from None
+            raise type(cause)(_of_part(str(cause), str(error))) from None
         raise InputError(f"workload: {cause or error}") from error
     return workload
+
+
+def _of_part(refusal: str, error: str) -> str:
+    """What a class refused; where it stands in a part of a mixture, with the keys as the command line has them."""
+    part = re.search(r"full_key: (?:workload\.)?(.*\.workload)\b", error)
+    return refusal.replace("workload.", f"workload.{part[1]}.") if part else refusal

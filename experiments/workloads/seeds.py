@@ -18,6 +18,9 @@ class Streams(NamedTuple):
     classes: Generator
     #: In which order a reseeded trace hands out its rows.
     order: Generator
+    prefixes: Generator
+    turns: Generator
+    thinking: Generator
 
 
 def streams(seed: object) -> Streams:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -14,9 +13,9 @@ from numpy.typing import NDArray
 
 from experiments.workloads import checks
 from experiments.workloads.arrivals import Poisson
-from experiments.workloads.limits import TOO_LONG
+from experiments.workloads.clients import Clients, RequestClass
 from experiments.workloads.request import WorkloadRequest
-from experiments.workloads.seeds import streams
+from experiments.workloads.seeds import Streams, streams
 from schedulers.errors import InputError
 
 
@@ -30,10 +29,13 @@ class TraceRow(NamedTuple):
     num_prompt_tokens: int
     num_output_tokens: int
     hash_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    #: What the row has in the column that tells classes apart.
+    class_name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace(ABC):
+class Trace(Clients, ABC):
     """A cut of a trace, on its own clock or at a given rate.
 
     First the window [`start_s`, `start_s` + `duration_s`) of the trace's clock is taken, counted from its first row,
@@ -46,6 +48,9 @@ class Trace(ABC):
     confidence interval. True: arrivals are drawn as a Poisson process at `rate` (null: the cut's mean rate), and the
     rows are handed out in an order drawn from the seed, unless `order_matters`; prompt and output of a row stay
     together.
+
+    Classes are told apart by `class_column`, a column (or key) of the file whose values are their names; without one
+    they are drawn by their shares, from the seed if `reseed` lets it do anything.
     """
 
     path: str
@@ -54,16 +59,16 @@ class Trace(ABC):
     start_s: float = 0.0
     duration_s: float | None = None
     reseed: bool = False
-    #: What every client gives as its limit; None: no limit.
-    max_tokens: int | None = None
-    #: What to do with a request longer than the model allows: "error" or "drop".
-    too_long: str = "error"
+    class_column: str | None = None
 
     #: Rows refer to earlier ones (a conversation's turns), so reseeding must not reorder them.
     order_matters: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.text("workload.path", self.path)
+        if self.class_column is not None:
+            checks.text("workload.class_column", self.class_column)
         if self.rate is not None:
             checks.rate("workload.rate", self.rate)
         if self.num_requests is not None:
@@ -72,17 +77,36 @@ class Trace(ABC):
         if self.duration_s is not None:
             checks.positive("workload.duration_s", self.duration_s)
         checks.flag("workload.reseed", self.reseed)
-        if self.max_tokens is not None:
-            checks.count("workload.max_tokens", self.max_tokens)
-        checks.one_of("workload.too_long", self.too_long, TOO_LONG)
+
+    def _check_class(self, key: str, kind: object) -> None:
+        super()._check_class(key, kind)
+        if isinstance(kind, RequestClass) and (kind.prompt or kind.output):
+            raise InputError(f"{key}: the lengths are those of the trace; leave prompt and output out")
+
+    def _check_shares(self) -> None:
+        if self.class_column is None:
+            super()._check_shares()
+        elif not self.classes:
+            raise InputError(
+                f"workload.class_column={self.class_column}: workload.classes must say what its values stand for"
+            )
+        elif given := [name for name, kind in self.classes.items() if kind.share]:
+            raise InputError(
+                f"workload.classes.{given[0]}.share={self.classes[given[0]].share:g}: the shares are those of "
+                f"workload.class_column={self.class_column}; leave them out"
+            )
 
     @abstractmethod
-    def read(self) -> list[TraceRow]:
-        """All rows of the file, in its order.
+    def read(self) -> Iterable[TraceRow]:
+        """The rows of the file, in its order, at least one; read as far as they are asked for.
 
         Raises:
             InputError: naming the file, and the line and column at fault.
         """
+
+    def with_class_column(self, columns: Sequence[str]) -> list[str]:
+        """What to read of the file: these columns, and the one that tells classes apart, last."""
+        return [*columns, *([] if self.class_column is None else [self.class_column])]
 
     @property
     def block_tokens(self) -> int:
@@ -98,12 +122,14 @@ class Trace(ABC):
         drawn = streams(seed)
         rows = self._cut(self.read())
         if self.reseed:
-            gaps = Poisson().gaps(len(rows), drawn.arrivals)
-            arrivals_s = np.cumsum(gaps) / (self._mean_rate(rows) if self.rate is None else self.rate)
+            rate = self._mean_rate(rows) if self.rate is None else self.rate
+            arrivals_s = Poisson().times_s(len(rows), rate, drawn.arrivals)
             if not self.order_matters:
                 rows = [rows[index] for index in drawn.order.permutation(len(rows)).tolist()]
         else:
             arrivals_s = self._recorded_arrivals_s(rows)
+            drawn = streams(0)
+        kinds = self._kinds_of(rows, drawn)
         return [
             WorkloadRequest(
                 request_id=f"r{number:05d}",
@@ -111,12 +137,17 @@ class Trace(ABC):
                 num_prompt_tokens=row.num_prompt_tokens,
                 num_output_tokens=row.num_output_tokens,
                 max_tokens=self.max_tokens,
+                priority=kind.priority,
+                client_id=kind.client_id,
+                slo=kind.slo,
+                class_name=name,
                 hash_ids=row.hash_ids,
                 trace_block_tokens=self.block_tokens,
+                token_ids=row.token_ids,
                 trace_path=self.path,
                 trace_line=row.line,
             )
-            for number, (arrival_s, row) in enumerate(zip(arrivals_s.tolist(), rows, strict=True))
+            for number, (arrival_s, row, (name, kind)) in enumerate(zip(arrivals_s.tolist(), rows, kinds, strict=True))
         ]
 
     def describe(self) -> str:
@@ -129,30 +160,57 @@ class Trace(ABC):
         if self.reseed:
             rate = "its mean rate" if self.rate is None else f"{self.rate:g}/s"
             clock = f"arrivals{'' if self.order_matters else ' and order'} redrawn at {rate}"
-        return ", ".join([Path(self.path).name, *cut, clock])
+        classes = self.describe_classes() if self.class_column is None else f"; classes by {self.class_column}"
+        return ", ".join([Path(self.path).name, *cut, clock]) + classes
 
-    def _cut(self, rows: Sequence[TraceRow]) -> list[TraceRow]:
-        for before, row in pairwise(rows):
-            # Sorting would hide that a file was cut and pasted together or damaged, so it is left to the user.
-            if row.time_s < before.time_s:
-                raise InputError(
-                    f"{self.path}, line {row.line}: the request arrives {before.time_s - row.time_s:g} s before that "
-                    f"of line {before.line}; a trace must be sorted by time"
-                )
-        origin_s = rows[0].time_s
+    def _cut(self, rows: Iterable[TraceRow]) -> list[TraceRow]:
         end_s = np.inf if self.duration_s is None else self.start_s + self.duration_s
-        window = [row for row in rows if self.start_s <= row.time_s - origin_s < end_s]
+        window: list[TraceRow] = []
+        last_s = 0.0
+        for row, time_s in self._from_zero(rows):
+            last_s = time_s
+            if time_s >= end_s or len(window) == self.num_requests:
+                break
+            if time_s >= self.start_s:
+                window.append(row)
         if not window:
             raise InputError(
                 f"{self.path}: no request arrives between workload.start_s={self.start_s:g} and {end_s:g} s; "
-                f"the trace ends at {rows[-1].time_s - origin_s:g} s"
+                + (f"the next comes at {last_s:g} s" if last_s >= end_s else f"the trace ends at {last_s:g} s")
             )
         if self.num_requests is not None and self.num_requests > len(window):
             raise InputError(
                 f"workload.num_requests={self.num_requests}: {self.path} has {len(window)} requests in this window; "
                 "ask for fewer, or null for all"
             )
-        return window[: self.num_requests]
+        return window
+
+    def _from_zero(self, rows: Iterable[TraceRow]) -> Iterator[tuple[TraceRow, float]]:
+        """Each row with its time since the first one."""
+        first = before = None
+        for row in rows:
+            first, before = first or row, before or row
+            # Sorting would hide that a file was cut and pasted together or damaged, so it is left to the user.
+            if row.time_s < before.time_s:
+                raise InputError(
+                    f"{self.path}, line {row.line}: the request arrives {before.time_s - row.time_s:g} s before that "
+                    f"of line {before.line}; a trace must be sorted by time"
+                )
+            yield row, row.time_s - first.time_s
+            before = row
+
+    def _kinds_of(self, rows: Sequence[TraceRow], drawn: Streams) -> list[tuple[str, RequestClass]]:
+        """The class of each row, with its name."""
+        kinds = self.kinds
+        if self.class_column is None:
+            return [kinds[index] for index in self.draw_kinds(len(rows), drawn.classes).tolist()]
+        for row in rows:
+            if row.class_name not in self.classes:
+                raise InputError(
+                    f"{self.path}, line {row.line}, {self.class_column}: {row.class_name!r} is none of "
+                    f"workload.classes, which are {', '.join(self.classes)}"
+                )
+        return [(row.class_name, self.classes[row.class_name]) for row in rows]
 
     def _recorded_arrivals_s(self, rows: Sequence[TraceRow]) -> NDArray[np.float64]:
         arrivals_s = np.array([row.time_s for row in rows]) - rows[0].time_s

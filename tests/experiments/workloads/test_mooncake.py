@@ -50,11 +50,13 @@ def test_prompts_share_the_blocks_of_their_common_ids_and_no_other(tmp_path: Pat
     assert not set(third) & set(first + second)
 
 
-def test_a_block_size_that_does_not_divide_the_traces_is_refused(tmp_path: Path) -> None:
-    request = MooncakeTrace(path=write(tmp_path, *LINES)).requests(0)[0]
-    for block_size in (48, 1024):
-        with pytest.raises(InputError, match=f"a KV block of {block_size} tokens does not divide"):
-            request.block_hashes(block_size)
+@pytest.mark.parametrize("block_size", [48, 500, 1024])
+def test_a_block_that_lies_in_two_of_the_traces_is_shared_if_the_later_one_is(tmp_path: Path, block_size: int) -> None:
+    lines = [{**LINES[0], "hash_ids": ids, "input_length": 1536} for ids in ([0, 1, 2], [0, 1, 3], [0, 4, 5])]
+    first, second, third = (r.block_hashes(block_size) for r in MooncakeTrace(path=write(tmp_path, *lines)).requests(0))
+    assert common(first, second) == 1024 // block_size
+    assert common(first, third) == 512 // block_size
+    assert len(first) == 1536 // block_size
 
 
 def test_a_trace_without_ids_says_nothing_of_its_prompts(tmp_path: Path) -> None:
