@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 #: Groups whose files a person chooses between, in the order of the usage text.
-GROUPS = ("experiment", "scheduler", "workload", "model", "device", "cost", "predictor", "slo", "mode")
+GROUPS = ("experiment", "scheduler", "router", "workload", "model", "device", "cost", "predictor", "slo", "mode")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

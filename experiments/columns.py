@@ -2,7 +2,7 @@
 
 Engines emit one NamedTuple a step and one a request (`schedulers.records`). Every question asked of a whole run is a
 question about columns, so the records are turned once, here, into numpy arrays; a stored run is read back into the
-same form.
+same form. A long run comes in pieces, each the columns of some consecutive records.
 """
 
 from __future__ import annotations
@@ -37,17 +37,24 @@ class StepColumns:
     num_waiting: Ints
     kv_usage: Floats
     num_preemptions: Ints
+    replica: Ints
+    request_s: Floats
 
     @classmethod
     def of(cls, steps: StepColumns | Sequence[StepRecord]) -> StepColumns:
         """The columns of these records; columns are returned as they are."""
         if isinstance(steps, StepColumns):
             return steps
-        floats = {"start_s", "end_s", "kv_usage"}
+        floats = {"start_s", "end_s", "kv_usage", "request_s"}
         return cls(*(_numbers(steps, name, np.float64 if name in floats else np.int64) for name in StepRecord._fields))
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def of_replica(self, replica: int) -> StepColumns:
+        """The steps of one engine, in order."""
+        mine = self.replica == replica
+        return StepColumns(*(getattr(self, name)[mine] for name in StepRecord._fields))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +82,7 @@ class RequestColumns:
     session_id: list[str]
     slo_ttft_s: Floats
     slo_tpot_s: Floats
+    replica: Ints
 
     @classmethod
     def of(cls, requests: RequestColumns | Sequence[RequestRecord]) -> RequestColumns:
@@ -111,6 +119,7 @@ class RequestColumns:
             session_id=texts("session_id"),
             slo_ttft_s=floats("slo_ttft_s"),
             slo_tpot_s=floats("slo_tpot_s"),
+            replica=ints("replica"),
         )
 
     def __len__(self) -> int:

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
     from experiments.real_run import RealEngine
     from sim.costs import CostModel
+    from sim.routing import Router
 
 CONF = ROOT / "conf"
 
 Question = TypeVar("Question", bound="DataclassInstance")
 
 #: Nodes of a config that decide the outcome of a point, and those that only say what to do with it.
-POINT_KEYS = ("mode", "scheduler", "model", "device", "cost", "workload", "predictor", "slo", "seed", "engine")
+POINT_KEYS = (
+    "mode", "scheduler", "router", "model", "device", "cost", "workload", "predictor", "slo", "seed", "engine",
+)  # fmt: skip
 OTHER_KEYS = ("ask", "question", "results", "path", "jobs")
 
 
@@ -46,9 +49,11 @@ class Engine:
     tensor_parallel: int
     prefix_caching: bool
     max_model_len: int | None
+    replicas: int
 
     def __post_init__(self) -> None:
         checks.count("engine.block_size", self.block_size)
+        checks.count("engine.replicas", self.replicas)
         checks.count("engine.tensor_parallel", self.tensor_parallel)
         checks.positive("engine.memory_utilization", self.memory_utilization)
         checks.flag("engine.prefix_caching", self.prefix_caching)
@@ -136,6 +141,7 @@ class Point:
         real: the engine of a real run; None: the point is simulated.
         timing: where its step times come from, in one line for reports.
         keep_decisions: whether the folder is to hold every decision of every step, for a replay.
+        replicas: engines, each with the limits; a router shares requests out.
     """
 
     label: str
@@ -153,6 +159,9 @@ class Point:
     keep_decisions: bool
     slo: SLO
     seed: int
+    replicas: int
+    router_class: type
+    router_params: dict[str, Any]
 
     @property
     def name(self) -> str:
@@ -164,16 +173,33 @@ class Point:
 
     def scheduler(self) -> SchedulerContract:
         """A fresh scheduler of this point's policy."""
-        try:
-            scheduler: SchedulerContract = self.policy(self.limits, seed=self.seed, **self.policy_params)
-        except TypeError as error:
-            takes = [name for name in inspect.signature(self.policy).parameters if name not in ("limits", "seed")]
-            given = ", ".join(self.policy_params) or "no parameters"
-            raise InputError(
-                f"scheduler: {self.policy.__name__} cannot be made with {given} ({error}); "
-                f"besides the limits it takes {', '.join(takes) or 'none'}"
-            ) from error
+        scheduler: SchedulerContract = _made(
+            "scheduler", self.policy, self.limits, seed=self.seed, **self.policy_params
+        )
         return scheduler
+
+    def router(self) -> Router:
+        """A fresh router."""
+        router: Router = _made("router", self.router_class, seed=self.seed, **self.router_params)
+        return router
+
+
+def _made(what: str, kind: type, *given: Any, **params: Any) -> Any:
+    """An object of a class that a person chose, with the parameters that he gave.
+
+    Raises:
+        InputError: it does not take them.
+    """
+    try:
+        return kind(*given, **params)
+    except TypeError as error:
+        own = ("limits", "seed")  # those that it is always given
+        takes = [name for name in inspect.signature(kind).parameters if name not in own]
+        with_what = ", ".join(name for name in params if name not in own) or "no parameters"
+        raise InputError(
+            f"{what}: {kind.__name__} cannot be made with {with_what} ({error}); "
+            f"of its own it takes {', '.join(takes) or 'none'}"
+        ) from error
 
 
 def read_point(composed: Composed) -> Point:
@@ -204,6 +230,8 @@ def read_point(composed: Composed) -> Point:
     scheduler = dict(decisive["scheduler"])
     target = scheduler.pop("_target_")
     policy = find_class(target, "scheduler._target_")
+    router = dict(decisive["router"])
+    router_class = find_class(router.pop("_target_"), "router._target_")
     model, device = make(config.model, "model"), make(config.device, "device")
     try:
         engine = Engine(**decisive["engine"])
@@ -223,6 +251,8 @@ def read_point(composed: Composed) -> Point:
         max_model_len=engine.max_model_len or model.max_model_len,
         prefix_caching=engine.prefix_caching,
     )
+    if engine.replicas > 1:
+        _check_cluster(engine.replicas, decisive)
     label = choices["scheduler"] if choices["scheduler"] != "custom" else policy.__name__
     nodes = dotted(decisive)
     label += "".join(
@@ -246,7 +276,7 @@ def read_point(composed: Composed) -> Point:
     if decisive["mode"]["name"] == "sim":
         cost = make(config.cost, "cost", model=model, device=device, tensor_parallel=engine.tensor_parallel)
         timing: str = cost.describe()
-        content = digest(decisive, (*classes, type(cost)), timing)
+        content = digest(decisive, (*classes, router_class, type(cost)), timing)
     else:
         real = _real_engine(decisive["mode"], model, engine.tensor_parallel)
         timing = real.describe()
@@ -268,6 +298,9 @@ def read_point(composed: Composed) -> Point:
         keep_decisions=decisive["mode"]["decisions"],
         slo=make(config.slo, "slo"),
         seed=decisive["seed"],
+        replicas=engine.replicas,
+        router_class=router_class,
+        router_params=router,
     )
 
 
@@ -323,7 +356,7 @@ def find_class(target: str, key: str) -> type:
 
 def _check_whole(plain: dict[str, Any]) -> None:
     """Refuse a config of which something was deleted (`~seed`), or that asks for a world that is not there."""
-    nodes = {"scheduler": ("_target_", "token_budget", "max_num_seqs")}
+    nodes = {"scheduler": ("_target_", "token_budget", "max_num_seqs"), "router": ("_target_",)}
     for key in (*POINT_KEYS, "results"):
         if key not in plain:
             raise InputError(f"{key} is missing, and every run needs one")
@@ -333,6 +366,17 @@ def _check_whole(plain: dict[str, Any]) -> None:
     if plain["mode"].get("name") not in ("sim", "real"):
         raise InputError(f"mode={plain['mode']}: there are mode=sim and mode=real")
     checks.flag("mode.decisions", plain["mode"].get("decisions"))
+
+
+def _check_cluster(replicas: int, decisive: dict[str, Any]) -> None:
+    """Refuse what only a single engine can do."""
+    asked = f"engine.replicas={replicas}"
+    if decisive["mode"]["name"] == "real":
+        raise InputError(f"{asked}: mode=real serves with one engine; clusters are simulated, with mode=sim")
+    if decisive["mode"]["decisions"]:
+        raise InputError(f"{asked}: decisions are kept of a single engine; leave mode.decisions=false")
+    if str(decisive["cost"].get("_target_")).startswith("sim.costs.Recorded"):
+        raise InputError(f"{asked}: cost=recorded has the steps of a single engine; choose another cost")
 
 
 def _missing(node: Any, path: str = "") -> str | None:

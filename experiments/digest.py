@@ -12,7 +12,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 
 #: Modules of this folder that make a run, or its files.
-CODE = ("columns", "decision_log", "metrics", "run", "storage", "trace")
+CODE = (
+    "columns", "conservation", "decision_log", "distribution", "metrics", "recording", "run", "storage", "summary",
+    "trace",
+)  # fmt: skip
 
 
 def digest(decisive: dict[str, Any], classes: Iterable[type], timing: str) -> str:

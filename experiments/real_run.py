@@ -173,12 +173,12 @@ class _Served:
 async def _serve(
     llm: AsyncLLM, plan: Plan, prompts: Mapping[str, list[int]], point: Point, progress: Progress
 ) -> _Served:
-    late_s, num_done = 0.0, 0
+    late_s = 0.0
     #: By content id: the last prompt of a session and what was answered.
     said: dict[str, list[int]] = {}
 
     async def ask(request: WorkloadRequest) -> None:
-        nonlocal late_s, num_done
+        nonlocal late_s
         prompt = prompts[request.request_id]
         history = said.get(request.content_id, [])[: len(prompt)]
         prompt[: len(history)] = history
@@ -199,8 +199,7 @@ async def _serve(
         end_s = time.perf_counter() - start_s
         if request.content_id:
             said[request.content_id] = prompt + answer
-        num_done += 1
-        progress.update(num_done)
+        progress.update()
         for follow_up in plan.follow_ups(request.request_id, end_s):
             group.create_task(ask(follow_up))
 

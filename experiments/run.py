@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from experiments import decision_log, metrics, storage
+from experiments import decision_log, storage
 from experiments.config import Composed, Point, read_point
+from experiments.conservation import violations
+from experiments.recording import Recording
+from experiments.summary import summarize_pieces
+from experiments.trace import told_of_cut
 from experiments.workloads import Plan, WorkloadRequest, check_lengths, checks
 from schedulers import InputError, Request, RequestRecord, StepRecord
 from schedulers.decisions import StepDecisions
+from sim.cluster import simulate_cluster
 from sim.engine import simulate
 from sim.tokens import EOS
 
@@ -46,8 +51,8 @@ def plot(composed: Composed) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a run left.
+class Told:
+    """What a run says beside its records.
 
     Attributes:
         num_dropped: requests of the workload that were left out, being too long for the model.
@@ -55,28 +60,46 @@ class Outcome:
         decisions: those of every step, if they were to be kept.
     """
 
-    steps: list[StepRecord]
-    requests: list[RequestRecord]
     num_dropped: int
     warnings: list[str]
     decisions: list[StepDecisions] | None = None
 
 
-def measure(point: Point) -> Outcome:
-    """Make a point, in the world that it asks for.
+@dataclass(frozen=True, slots=True)
+class Outcome(Told):
+    """What a run left, its records held in memory."""
+
+    steps: list[StepRecord] = field(default_factory=list)
+    requests: list[RequestRecord] = field(default_factory=list)
+
+
+def measure(point: Point, recording: Recording) -> Told:
+    """Make a point, in the world that it asks for; its records go to `recording`.
 
     Raises:
         TwinserveError: what was wrong with the input, with the policy, or with the engine.
     """
     if point.real is None:
-        return simulate_point(point)
+        return record_simulation(point, recording.step, recording.request)
     from experiments.real_run import serve_point
 
-    return serve_point(point)
+    outcome = serve_point(point)
+    recording.take(outcome.steps, outcome.requests)
+    return outcome
 
 
 def simulate_point(point: Point) -> Outcome:
-    """Simulate a point from its first arrival to its last token.
+    """Simulate a point as `record_simulation` does, and keep its records in memory."""
+    steps: list[StepRecord] = []
+    requests: list[RequestRecord] = []
+    told = record_simulation(point, steps.append, requests.append)
+    return Outcome(told.num_dropped, told.warnings, told.decisions, steps, requests)
+
+
+def record_simulation(
+    point: Point, on_step: Callable[[StepRecord], Any], on_request: Callable[[RequestRecord], Any]
+) -> Told:
+    """Simulate a point from its first arrival to its last token, handing on every record as it comes.
 
     Raises:
         TwinserveError: what was wrong with the input, or with the policy.
@@ -85,8 +108,6 @@ def simulate_point(point: Point) -> Outcome:
     checked = check_lengths(drawn, point.limits.max_model_len, point.workload.too_long)
     plan = Plan.of(checked.requests)
     cost = cast("CostModel", point.cost)
-    steps: list[StepRecord] = []
-    requests: list[RequestRecord] = []
     progress = Progress(point.label, len(checked.requests))
 
     def arrivals(sent: Iterable[WorkloadRequest]) -> Iterator[tuple[Request, int]]:
@@ -98,26 +119,44 @@ def simulate_point(point: Point) -> Outcome:
         return list(arrivals(plan.follow_ups(record.request_id, record.finish_s)))
 
     def on_finish(record: RequestRecord) -> None:
-        requests.append(record)
-        progress.update(len(requests))
+        on_request(record)
+        progress.update()
 
     decisions: list[StepDecisions] | None = [] if point.keep_decisions else None
-    on_decisions = None if decisions is None else decisions.append
-    simulate(arrivals(plan.opening), point.scheduler(), cost, steps.append, on_finish, on_decisions, follow_ups)
-    return Outcome(steps, requests, checked.num_dropped, cost.warnings(), decisions)
+    if decisions is not None:
+        simulate(
+            arrivals(plan.opening), point.scheduler(), cost, on_step, on_finish, decisions.append, follow_ups
+        )
+    else:
+        schedulers = [point.scheduler() for _ in range(point.replicas)]
+        simulate_cluster(arrivals(plan.opening), schedulers, point.router(), cost, on_step, on_finish, follow_ups)
+    return Told(checked.num_dropped, cost.warnings(), decisions)
 
 
 def write_point(point: Point, outcome: Outcome, folder: Path) -> None:
-    """Measure what happened and write it to `folder`."""
+    """Measure what happened, its records being held in memory, and write it to `folder`."""
+    with Recording(folder) as recording:
+        recording.take(outcome.steps, outcome.requests)
+        write_recorded(point, outcome, recording, folder)
+
+
+def write_recorded(point: Point, told: Told, recording: Recording, folder: Path) -> None:
+    """Measure what was recorded and write it to `folder`, where the recording lies."""
+    recording.close()
+    figures = summarize_pieces(recording.steps, recording.requests, point.slo, point.replicas)
     summary = {
-        **metrics.summarize(outcome.steps, outcome.requests, point.slo),
-        "num_dropped": outcome.num_dropped,
+        **figures,
+        "num_dropped": told.num_dropped,
         "workload": point.workload.describe(),
         "cost": point.timing,
-        "warnings": outcome.warnings,
+        "warnings": [
+            *told.warnings,
+            *violations(recording.steps, recording.requests),
+            *told_of_cut(figures["steps"], figures["requests"]),
+        ],
     }
-    files = {} if outcome.decisions is None else {decision_log.FILE: decision_log.encode(outcome.decisions)}
-    storage.write_run(folder, point.config_yaml, outcome.steps, outcome.requests, summary, files)
+    files = {} if told.decisions is None else {decision_log.FILE: decision_log.encode(told.decisions)}
+    storage.write_recording(folder, point.config_yaml, recording, summary, files)
 
 
 def ensure(point: Point) -> str:
@@ -128,7 +167,8 @@ def ensure(point: Point) -> str:
     """
     stored = storage.is_sound(point.folder)
     if not stored:
-        write_point(point, measure(point), point.folder)
+        with Recording(point.folder) as recording:
+            write_recorded(point, measure(point, recording), recording, point.folder)
     return describe(point, storage.read_summary(point.folder)) + (" (stored before)" if stored else "")
 
 
@@ -172,12 +212,14 @@ class Progress:
     def __init__(self, label: str, total: int) -> None:
         self._label = label
         self._total = total
+        self._done = 0
         self._start = self._said = time.monotonic()
 
-    def update(self, done: int) -> None:
-        """`done` of the requests have ended."""
+    def update(self) -> None:
+        """Another of the requests has ended."""
+        self._done += 1
         now = time.monotonic()
         if now - self._said >= PROGRESS_INTERVAL_S:
             self._said = now
-            left_s = (now - self._start) * (self._total / done - 1)
-            print(f"  {self._label}: {done:,} of {self._total:,} requests, about {left_s:.0f} s left", flush=True)
+            left_s = (now - self._start) * (self._total / self._done - 1)
+            print(f"  {self._label}: {self._done:,} of {self._total:,} requests, about {left_s:.0f} s left", flush=True)

@@ -6,7 +6,7 @@
     token_histogram.csv   how many steps had how many prefill and how many decode tokens
     trace.json.gz         for Perfetto
     decisions.jsonl.gz    with mode.decisions=true: see `experiments.decision_log`
-    summary.json          the figures of `experiments.metrics.summarize`; written last: where it is, the run is complete
+    summary.json          the figures of `experiments.summary.summarize`; written last: where it is, the run is complete
 
 The same run gives the same bytes: no file holds a date.
 """
@@ -16,22 +16,28 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from experiments.columns import RequestColumns, StepColumns, offsets
+from experiments.columns import RequestColumns, StepColumns
 from experiments.metrics import token_histogram
-from experiments.trace import perfetto_trace
+from experiments.recording import (
+    REQUESTS,
+    STEPS,
+    Recording,
+    StoredRequests,
+    StoredSteps,
+    cannot_write,
+    request_columns,
+)
+from experiments.trace import trace_of_pieces
 from schedulers.errors import InputError
 from schedulers.records import RequestRecord, StepRecord
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SUMMARY = "summary.json"
 
@@ -52,54 +58,73 @@ class StoredRun:
 def write_run(
     folder: Path,
     config_yaml: str,
-    steps: StepColumns | Sequence[StepRecord],
-    requests: RequestColumns | Sequence[RequestRecord],
+    steps: Iterable[StepRecord],
+    requests: Iterable[RequestRecord],
+    summary: Mapping[str, Any],
+    further_files: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
+    """Write the folder of a run whose records are at hand, as `write_recording` does."""
+    with Recording(folder) as recording:
+        recording.take(steps, requests)
+        recording.close()
+        write_recording(folder, config_yaml, recording, summary, further_files)
+
+
+def write_recording(
+    folder: Path,
+    config_yaml: str,
+    recording: Recording,
     summary: Mapping[str, Any],
     further_files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
     """Write a run's folder, replacing a run that is there. Only finite numbers may be in the summary.
 
+    Args:
+        folder: where the records of `recording`, which is closed, lie already.
+
     Raises:
         InputError: the folder cannot be written or the disk is full; no half-written file is left behind.
     """
-    steps, requests = StepColumns.of(steps), RequestColumns.of(requests)
-    files = {
+    files: dict[str, bytes | Path] = {
         "config.yaml": config_yaml.encode(),
-        "steps.parquet": _parquet(_step_table(steps)),
-        "requests.parquet": _parquet(_request_table(requests)),
-        "token_histogram.csv": _histogram_csv(steps).encode(),
-        "trace.json.gz": perfetto_trace(steps, requests),
+        **recording.files,
+        "token_histogram.csv": _histogram_csv(recording.steps).encode(),
+        "trace.json.gz": trace_of_pieces(recording.steps, recording.requests),
         **further_files,
         SUMMARY: (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode(),
     }
     write_files(folder, files)
 
 
-def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+def write_files(folder: Path, files: Mapping[str, bytes | Path]) -> None:
     """Write these files (names may hold folders), all or none: first each beside its place, then all renamed.
 
-    The last file is the one that makes the others count, so an old one of that name goes before any new one comes.
+    The content of a file is given, or it is a file that lies in `folder` already and is to get this name. The last file
+    is the one that makes the others count, so an old one of that name goes before any new one comes.
 
     Raises:
         InputError: something could not be written; names the folder and the reason.
     """
     staged: dict[Path, Path] = {}
     try:
-        for name, content in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            staged[path] = temporary
-            temporary.write_bytes(content)
-        if staged:
-            next(reversed(staged)).unlink(missing_ok=True)
-        for path, temporary in staged.items():
-            os.replace(temporary, path)
-    except OSError as error:
+        with cannot_write(folder):
+            for name, content in files.items():
+                path = folder / name
+                if isinstance(content, Path):
+                    staged[path] = content
+                    continue
+                path.parent.mkdir(parents=True, exist_ok=True)
+                temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+                staged[path] = temporary
+                temporary.write_bytes(content)
+            if staged:
+                next(reversed(staged)).unlink(missing_ok=True)
+            for path, temporary in staged.items():
+                os.replace(temporary, path)
+    except InputError:
         for temporary in staged.values():
             _remove(temporary)
-        reason = error.strerror or error
-        raise InputError(f"cannot write results to {folder}: {reason}; choose another folder") from error
+        raise
 
 
 def is_complete(folder: Path) -> bool:
@@ -110,10 +135,13 @@ def is_complete(folder: Path) -> bool:
 def is_sound(folder: Path) -> bool:
     """Whether the folder holds a complete run of which every file is there and can be read."""
     try:
-        read_run(folder)
+        read_summary(folder)
+        for pieces in (StoredSteps(folder / STEPS), StoredRequests(folder / REQUESTS)):
+            for _ in pieces:
+                pass
     except InputError:
         return False
-    return all((folder / name).is_file() for name in ("token_histogram.csv", "trace.json.gz"))
+    return all((folder / name).is_file() for name in ("config.yaml", "token_histogram.csv", "trace.json.gz"))
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -138,40 +166,9 @@ def read_run(folder: Path) -> StoredRun:
     """
     summary = read_summary(folder)
     config_yaml = _read(folder / "config.yaml", lambda path: path.read_text())
-    steps = _read(folder / "steps.parquet", _read_steps)
-    requests = _read(folder / "requests.parquet", _read_requests)
+    steps = _read(folder / STEPS, _read_steps)
+    requests = _read(folder / REQUESTS, _read_requests)
     return StoredRun(folder, config_yaml, steps, requests, summary)
-
-
-def _step_table(steps: StepColumns) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.table({name: getattr(steps, name) for name in StepRecord._fields})
-
-
-def _request_table(requests: RequestColumns) -> pa.Table:
-    import pyarrow as pa
-
-    columns: dict[str, pa.Array] = {}
-    for name in RequestRecord._fields:
-        values = getattr(requests, name)
-        if name == "token_times_s":
-            columns[name] = pa.ListArray.from_arrays(requests.token_offsets.astype(np.int32), values)
-        elif isinstance(values, list):
-            columns[name] = pa.array(values, pa.string())
-        else:
-            columns[name] = pa.array(values, from_pandas=True)  # NaN becomes null
-    return pa.table(columns)
-
-
-def _parquet(table: pa.Table) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
 
 
 def _read_steps(path: Path) -> StepColumns:
@@ -184,25 +181,18 @@ def _read_steps(path: Path) -> StepColumns:
 def _read_requests(path: Path) -> RequestColumns:
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path)
-    columns: dict[str, Any] = {}
-    for name in RequestRecord._fields:
-        column = table[name].combine_chunks()
-        if name == "token_times_s":
-            columns[name] = column.flatten().to_numpy()
-            columns["token_offsets"] = offsets(column.value_lengths().to_numpy())
-        elif column.type == "string":
-            columns[name] = column.to_pylist()
-        else:
-            values = column.to_numpy(zero_copy_only=False)
-            columns[name] = values.astype(np.float64) if values.dtype == object else values
-    return RequestColumns(**columns)
+    return request_columns(pq.read_table(path))
 
 
-def _histogram_csv(steps: StepColumns) -> str:
+def _histogram_csv(steps: Iterable[StepColumns]) -> str:
+    none = token_histogram(np.empty(0, dtype=np.int64))
+    histograms = {"prefill": none, "decode": none}
+    for piece in steps:
+        for kind, tokens in (("prefill", piece.num_prefill_tokens), ("decode", piece.num_decode_tokens)):
+            short, long = sorted((histograms[kind], token_histogram(tokens)), key=lambda histogram: len(histogram[0]))
+            histograms[kind] = long[0], long[1] + np.pad(short[1], (0, len(long[1]) - len(short[1])))
     lines = ["kind,from_tokens,to_tokens,steps"]  # to_tokens is the first number that is not in the bin
-    for kind, tokens in (("prefill", steps.num_prefill_tokens), ("decode", steps.num_decode_tokens)):
-        edges, counts = token_histogram(tokens)
+    for kind, (edges, counts) in histograms.items():
         lines += [f"{kind},{edges[i]},{edges[i + 1]},{count}" for i, count in enumerate(counts)]
     return "\n".join(lines) + "\n"
 

@@ -26,11 +26,14 @@ class SchedulerError(TwinserveError):
 
 
 class blaming:  # noqa: N801 (reads as a verb where it is used)
-    """Turn whatever a policy raises into one `SchedulerError` that names the step, the policy and the line."""
+    """Turn whatever a policy raises into one `SchedulerError` that names the step, the policy and the line.
+
+    A router, which knows no steps, is blamed with the request in place of the step.
+    """
 
     __slots__ = ("_scheduler", "_step")
 
-    def __init__(self, scheduler: object, step: int) -> None:
+    def __init__(self, scheduler: object, step: int | str) -> None:
         self._scheduler = scheduler
         self._step = step
 
@@ -40,7 +43,8 @@ class blaming:  # noqa: N801 (reads as a verb where it is used)
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if isinstance(error, Exception) and not isinstance(error, TwinserveError):
             where = traceback.extract_tb(trace)[-1]
+            when = f"step {self._step}" if isinstance(self._step, int) else f"request {self._step!r}"
             raise SchedulerError(
-                f"step {self._step}: {type(self._scheduler).__name__} raised {type(error).__name__}: {error} "
+                f"{when}: {type(self._scheduler).__name__} raised {type(error).__name__}: {error} "
                 f"({where.filename}, line {where.lineno})"
             ) from error

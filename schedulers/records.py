@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import NamedTuple
 
 from schedulers.request import Request
@@ -26,12 +27,25 @@ class StepRecord(NamedTuple):
     kv_usage: float
     #: Requests that lost their place in this step.
     num_preemptions: int
+    #: Which engine of a cluster took it, counted from 0.
+    replica: int = 0
+    #: The time that requests spent in the system since the last step's end, added up: the integral of their number.
+    #: What a request spent before it came to this engine is in it too. NaN: the engine keeps no account of it.
+    request_s: float = nan
 
     @classmethod
     def of(
-        cls, output: SchedulerOutput, start_s: float, end_s: float, num_running: int, num_waiting: int, kv_usage: float
+        cls,
+        output: SchedulerOutput,
+        start_s: float,
+        end_s: float,
+        num_running: int,
+        num_waiting: int,
+        kv_usage: float,
+        replica: int = 0,
+        request_s: float = nan,
     ) -> StepRecord:
-        """The record of a step that was run; the last three are taken once it is decided, before it is run."""
+        """The record of a step that was run; what runs, waits and is used is told as it was decided, before it ran."""
         shape = output.shape
         return cls(
             output.step,
@@ -44,6 +58,8 @@ class StepRecord(NamedTuple):
             num_waiting,
             kv_usage,
             len(output.preempted_ids),
+            replica,
+            request_s,
         )
 
 
@@ -70,9 +86,11 @@ class RequestRecord(NamedTuple):
     #: Targets of this request, None where it has none.
     slo_ttft_s: float | None
     slo_tpot_s: float | None
+    #: Which engine of a cluster served it, counted from 0.
+    replica: int = 0
 
     @classmethod
-    def of(cls, request: Request) -> RequestRecord:
+    def of(cls, request: Request, replica: int = 0) -> RequestRecord:
         """The record of a finished request."""
         if request.finish_time is None or request.finish_reason is None:
             raise ValueError(f"{request!r} has not finished")
@@ -93,4 +111,5 @@ class RequestRecord(NamedTuple):
             request.session_id,
             slo.ttft_s if slo else None,
             slo.tpot_s if slo else None,
+            replica,
         )

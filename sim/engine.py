@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import simpy
 from simpy.events import NORMAL, EventPriority
 
-from schedulers import Request, RequestRecord, SchedulerContract, StepRecord
+from schedulers import Request, RequestRecord, SchedulerContract, SchedulerOutput, StepRecord
 from schedulers.decisions import Arrival, StepDecisions
 from schedulers.errors import blaming
 from schedulers.invariants import StepChecker
@@ -46,6 +46,7 @@ class SimEngine:
         drain: called before every step, to submit and abort what comes between steps, as the real engine drains its
             mailbox; says how many seconds later the step starts. None: requests come when they come, and steps follow
             each other at once.
+        replica: its place among the engines of a cluster, for the records.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class SimEngine:
         *,
         on_decisions: Callable[[StepDecisions], Any] | None = None,
         drain: Callable[[], float] | None = None,
+        replica: int = 0,
     ) -> None:
         self.env = env
         self.scheduler = scheduler
@@ -68,9 +70,13 @@ class SimEngine:
         self._on_finish = on_finish
         self._on_decisions = on_decisions
         self._drain = drain
+        self._replica = replica
         #: What came since the last step, while decisions are wanted.
         self._news: list[Arrival | str] = []
         self._live: dict[str, Request] = {}
+        #: Seconds that requests spent in the system since the last step's end, counted up to `_counted_to`.
+        self._request_s = 0.0
+        self._counted_to = env.now
         self._work = env.event()
         self.process = env.process(self._run())
 
@@ -88,6 +94,8 @@ class SimEngine:
         check_length(request.request_id, num_output_tokens)
         self.scheduler.add_request(request)
         self._tokens.expect(request.request_id, num_output_tokens)
+        self._count_time()
+        self._request_s += self.env.now - request.arrival_time
         self._live[request.request_id] = request
         if self._on_decisions is not None:
             self._news.append(Arrival.of(request))
@@ -125,25 +133,50 @@ class SimEngine:
             now = env.now
             with blaming(scheduler, step):
                 events = scheduler.update_from_output(output, result, now)
-            self._on_step(StepRecord.of(output, start, now, num_running, num_waiting, kv_usage))
+            self._record(output, start, num_running, num_waiting, kv_usage)
             if self._on_decisions is not None:
                 self._on_decisions(StepDecisions.of(output, result, news, start, now))
             for request in events.finished:
                 self._end(request)
 
+    def _record(
+        self, output: SchedulerOutput, start: float, num_running: int, num_waiting: int, kv_usage: float
+    ) -> None:
+        """Hand on the record of a step that ends now."""
+        self._count_time()
+        request_s, self._request_s = self._request_s, 0.0
+        now = self._counted_to
+        self._on_step(StepRecord.of(output, start, now, num_running, num_waiting, kv_usage, self._replica, request_s))
+
     def _end(self, request: Request) -> None:
+        self._count_time()
         del self._live[request.request_id]
         self._tokens.forget(request.request_id)
-        self._on_finish(RequestRecord.of(request))
+        self._on_finish(RequestRecord.of(request, self._replica))
+
+    def _count_time(self) -> None:
+        """Account for the time since the number of live requests last changed."""
+        now = self.env.now
+        self._request_s += len(self._live) * (now - self._counted_to)
+        self._counted_to = now
 
 
-def arrive(engine: SimEngine, arrivals: Iterable[tuple[Request, int]]) -> Generator[simpy.Event, None, None]:
+class Taker(Protocol):
+    """What requests can be sent to: an engine, or a cluster of them."""
+
+    env: simpy.Environment
+
+    def submit(self, request: Request, num_output_tokens: int) -> None:
+        """A request arrives now."""
+
+
+def arrive(taker: Taker, arrivals: Iterable[tuple[Request, int]]) -> Generator[simpy.Event, None, None]:
     """A SimPy process that submits requests, each with its true output length, at their arrival times (ascending)."""
-    env = engine.env
+    env = taker.env
     for request, num_output_tokens in arrivals:
         if request.arrival_time > env.now:
             yield env.timeout(request.arrival_time - env.now)
-        engine.submit(request, num_output_tokens)
+        taker.submit(request, num_output_tokens)
 
 
 def simulate(

@@ -78,7 +78,7 @@ class OverlappedEngine(SimEngine):
             yield Late(env, end - start)
             with blaming(scheduler, output.step):
                 events = scheduler.update_from_output(ending, result, env.now)
-            self._on_step(StepRecord.of(output, start, env.now, *state))
+            self._record(output, start, *state)
             for request in events.finished:
                 self._end(request)
 

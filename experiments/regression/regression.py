@@ -9,11 +9,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from experiments import metrics, storage
+from experiments import storage
 from experiments.config import Composed
 from experiments.policy_under_test import policy_under_test
 from experiments.regression.fixed_workloads import FixedCost, FixedWorkload, fixed_workloads
 from experiments.regression.golden import Golden, Metric, told
+from experiments.summary import summarize
 from experiments.workloads import checks
 from schedulers import InputError, RequestRecord, SchedulerError, StepRecord, TwinserveError
 from schedulers.brief import StepBrief
@@ -21,7 +22,7 @@ from schedulers.conformance import Policy
 from schedulers.decisions import StepDecisions
 from sim.engine import simulate
 
-#: Figures of `experiments.metrics.summarize` that a golden keeps; counts must be equal, times within a tolerance.
+#: Figures of `experiments.summary.summarize` that a golden keeps; counts must be equal, times within a tolerance.
 METRICS = (
     "makespan_s",
     *(f"{latency}.{figure}" for latency in ("ttft_s", "tpot_s", "e2e_s") for figure in ("mean", "p50", "p99")),
@@ -146,7 +147,7 @@ def run(label: str, policy: Policy, workload: FixedWorkload) -> Golden:
             f"workload {workload.name}: {label} raised {type(error).__name__}: {error} "
             f"({where.filename}, line {where.lineno})"
         ) from error
-    summary = metrics.summarize(steps, requests, None)
+    summary = summarize(steps, requests, None)
     figures = {name: Metric(_figure(summary, name), 0.0) for name in COUNTS}
     figures |= {name: Metric(_figure(summary, name)) for name in METRICS}
     return Golden(label, f"{workload.name} {workload.digest}", [StepBrief.of(step) for step in decided], figures)

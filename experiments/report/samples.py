@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -96,16 +96,27 @@ def quantiles(values: Floats, most: int) -> Floats:
 
 
 def timeline_of(steps: StepColumns) -> Timeline:
-    """The run in TIMELINE_INTERVALS equal intervals, from time zero to its last step."""
+    """The run in TIMELINE_INTERVALS equal intervals, from time zero to its last step.
+
+    Of a cluster: the requests that wait or run at all engines together, and the mean usage of their memories.
+    """
     end = float(steps.end_s.max(initial=0.0)) or 1.0
     borders = np.linspace(0, end, TIMELINE_INTERVALS + 1)
+    engines = [steps.of_replica(replica) for replica in np.unique(steps.replica).tolist()]
+    values = np.zeros((3, TIMELINE_INTERVALS))
+    for engine in engines:
+        means = _means(engine, borders)
+        values += [means(engine.num_waiting), means(engine.num_running), means(engine.kv_usage) / len(engines)]
+    return Timeline((borders[:-1] + borders[1:]) / 2, *values)
+
+
+def _means(steps: StepColumns, borders: Floats) -> Callable[[Floats | Ints], Floats]:
+    """Makes of a value of each step of one engine its mean over the time in steps between each two borders."""
     # The integral of a value over the time in steps is piecewise linear, with a corner where a step starts or ends.
     corners = np.maximum.accumulate(np.column_stack((steps.start_s, steps.end_s)).ravel())
     durations = corners[1::2] - corners[::2]
 
     def integral(values: Floats | Ints) -> Floats:
-        if not len(steps):
-            return np.zeros(TIMELINE_INTERVALS)
         heights = np.repeat(np.cumsum(values * durations), 2)
         heights[::2] -= values * durations
         return np.diff(np.interp(borders, corners, heights))
@@ -113,10 +124,9 @@ def timeline_of(steps: StepColumns) -> Timeline:
     busy = integral(np.ones(len(steps)))
 
     def mean(values: Floats | Ints) -> Floats:
-        return np.divide(integral(values), busy, out=np.zeros(TIMELINE_INTERVALS), where=busy > 1e-12)
+        return np.divide(integral(values), busy, out=np.zeros(len(busy)), where=busy > 1e-12)
 
-    middles = (borders[:-1] + borders[1:]) / 2
-    return Timeline(middles, mean(steps.num_waiting), mean(steps.num_running), mean(steps.kv_usage))
+    return mean
 
 
 def _existing(values: Floats) -> Floats:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from experiments.columns import RequestColumns, StepColumns, offsets
-from experiments.metrics import histogram_edges, itl_s, meets_slo, summarize, token_histogram, tpot_s, ttft_s
+from experiments.metrics import histogram_edges, itl_s, meets_slo, token_histogram, tpot_s, ttft_s
+from experiments.summary import summarize
 from schedulers.records import RequestRecord, StepRecord
 from schedulers.request import SLO
 from tests.experiments.synthetic import toy_run
@@ -192,6 +193,7 @@ def test_four_million_tokens_are_summarized_in_about_a_second() -> None:
         texts,
         missing,
         missing,
+        np.zeros(count, dtype=np.int64),
     )
     start = time.perf_counter()
     summary = summarize(StepColumns.of([]), requests, SLO(1.0, 0.1))

@@ -5,22 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 
 from experiments import storage
-from experiments.config import CONF, Composed, Engine, Point, read_point
+from experiments.config import Engine
 from experiments.run import ensure, simulate_point
 from schedulers import InputError, SchedulerError
 from tests.experiments.command_line import ROOT, twinserve
-
-
-def point(*overrides: str) -> Point:
-    """The point of a command line."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config = compose("config", ["cost=roofline", "workload.num_requests=40", *overrides])
-    varied = [override.lstrip("+").partition("=")[0] for override in overrides]
-    scheduler = next((value[10:] for value in overrides if value.startswith("scheduler=")), "chunked_prefill")
-    return read_point(Composed(config, {"scheduler": scheduler}, varied))
+from tests.experiments.points import point
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.columns import RequestColumns, StepColumns
-from experiments.metrics import summarize
 from experiments.storage import is_complete, read_run, write_files, write_run
+from experiments.summary import summarize
 from schedulers.errors import InputError
 from schedulers.records import RequestRecord, StepRecord
 from schedulers.request import SLO

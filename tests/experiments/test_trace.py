@@ -89,3 +89,29 @@ def test_a_long_run_is_traced_in_seconds_and_always_the_same() -> None:
     trace = perfetto_trace(steps, requests)
     assert time.perf_counter() - start < 6  # about a second on a free core
     assert trace == perfetto_trace(StepColumns.of(steps), requests)
+
+
+def test_every_engine_of_a_cluster_has_a_track_of_its_own_and_its_requests_another() -> None:
+    steps, requests = toy_run(num_requests=12)
+    steps = [step._replace(replica=number % 2) for number, step in enumerate(steps)]
+    requests = [request._replace(replica=number % 2) for number, request in enumerate(requests)]
+    events, _ = events_of(perfetto_trace(steps, requests))
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    told = f"all {len(steps)} steps"
+    assert names == {
+        1: f"engine 0: {told}", 2: "requests of engine 0: all 12", 3: f"engine 1: {told}",
+        4: "requests of engine 1: all 12",
+    }  # fmt: skip
+    assert {event["pid"] for event in events if event["ph"] in "XC"} == {1, 3}
+    assert {event["pid"] for event in events if event["ph"] in "be"} == {2, 4}
+
+
+def test_a_cut_cluster_shows_every_engine_up_to_the_same_moment() -> None:
+    steps, requests = toy_run(num_requests=40)
+    steps = [step._replace(replica=number % 3) for number, step in enumerate(steps)]
+    events, other = events_of(perfetto_trace(steps, requests, max_steps=30))
+    slices = [event for event in events if event["ph"] == "X"]
+    assert {event["pid"] for event in slices} == {1, 3, 5}
+    end_s = float(other["cut"].split()[-4])
+    assert max(event["ts"] for event in slices) / 1e6 < end_s
+    assert len(slices) == sum(step.start_s < end_s - 1e-6 for step in steps)  # as it is printed

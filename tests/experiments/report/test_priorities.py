@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.metrics import summarize
 from experiments.report import Point, RunDescription, write_report, write_run_page
 from experiments.report.priorities import priority_chart
 from experiments.report.study import Study
 from experiments.storage import write_run
+from experiments.summary import summarize
 from schedulers.request import SLO
 from tests.experiments.synthetic import toy_run
 

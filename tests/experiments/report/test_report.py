@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from experiments.columns import StepColumns
-from experiments.metrics import summarize
 from experiments.report import Point, RunDescription, plot_run, redraw, write_report, write_run_page
 from experiments.report.samples import TIMELINE_INTERVALS, timeline_of
 from experiments.report.style import CSS_COLORS
 from experiments.report.tables import number
 from experiments.storage import write_run
+from experiments.summary import summarize
 from schedulers.errors import InputError
 from schedulers.records import StepRecord
 from schedulers.request import SLO

@@ -1,0 +1,1 @@
+"""The simulator against queueing theory: single servers and server pools whose mean waits have closed forms."""
