@@ -124,9 +124,7 @@ def record_simulation(
 
     decisions: list[StepDecisions] | None = [] if point.keep_decisions else None
     if decisions is not None:
-        simulate(
-            arrivals(plan.opening), point.scheduler(), cost, on_step, on_finish, decisions.append, follow_ups
-        )
+        simulate(arrivals(plan.opening), point.scheduler(), cost, on_step, on_finish, decisions.append, follow_ups)
     else:
         schedulers = [point.scheduler() for _ in range(point.replicas)]
         simulate_cluster(arrivals(plan.opening), schedulers, point.router(), cost, on_step, on_finish, follow_ups)
