@@ -45,8 +45,10 @@ class StepColumns:
         """The columns of these records; columns are returned as they are."""
         if isinstance(steps, StepColumns):
             return steps
-        floats = {"start_s", "end_s", "kv_usage", "request_s"}
-        return cls(*(_numbers(steps, name, np.float64 if name in floats else np.int64) for name in StepRecord._fields))
+        floats = {"start_s", "end_s", "kv_usage"}
+        *always, last = StepRecord._fields
+        numbers = [_numbers(steps, name, np.float64 if name in floats else np.int64) for name in always]
+        return cls(*numbers, np.array([getattr(step, last) for step in steps], dtype=np.float64))  # None becomes NaN
 
     def __len__(self) -> int:
         return len(self.step)

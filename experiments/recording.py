@@ -164,7 +164,7 @@ def step_table(steps: StepColumns) -> pa.Table:
     """The columns of steps as they are stored."""
     import pyarrow as pa
 
-    return pa.table({name: getattr(steps, name) for name in StepRecord._fields})
+    return pa.table({name: pa.array(getattr(steps, name), from_pandas=True) for name in StepRecord._fields})
 
 
 def request_table(requests: RequestColumns) -> pa.Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import nan
 from typing import NamedTuple
 
 from schedulers.request import Request
@@ -30,8 +29,8 @@ class StepRecord(NamedTuple):
     #: Which engine of a cluster took it, counted from 0.
     replica: int = 0
     #: The time that requests spent in the system since the last step's end, added up: the integral of their number.
-    #: What a request spent before it came to this engine is in it too. NaN: the engine keeps no account of it.
-    request_s: float = nan
+    #: What a request spent before it came to this engine is in it too. None: the engine keeps no account of it.
+    request_s: float | None = None
 
     @classmethod
     def of(
@@ -43,7 +42,7 @@ class StepRecord(NamedTuple):
         num_waiting: int,
         kv_usage: float,
         replica: int = 0,
-        request_s: float = nan,
+        request_s: float | None = None,
     ) -> StepRecord:
         """The record of a step that was run; what runs, waits and is used is told as it was decided, before it ran."""
         shape = output.shape

@@ -93,7 +93,7 @@ def test_an_engine_that_idles_beside_a_waiting_request_is_told_with_the_request(
 
 
 def test_a_run_whose_engine_keeps_no_account_is_not_judged(run: Run) -> None:
-    steps = [step._replace(request_s=float("nan")) for step in run[0]]
+    steps = [step._replace(request_s=None) for step in run[0]]
     assert violations((steps, run[1][:-1])) == []
 
 

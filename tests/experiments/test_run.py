@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments import storage
-from experiments.config import Engine
+from experiments.config import CONF, Engine
 from experiments.run import ensure, simulate_point
 from schedulers import InputError, SchedulerError
 from tests.experiments.command_line import ROOT, twinserve
