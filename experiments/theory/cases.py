@@ -228,7 +228,7 @@ CASES = (
         "M/G/1 (H2)",
         _one_class(_hyperexponential),
         lambda load: [formulas.first_come_wait(Traffic(load, 1, _H2_SQUARE))],
-        effort=10,
+        effort=14,
     ),
     Case(
         "M/M/4",
