@@ -31,8 +31,12 @@ class FixedWorkload:
 
     @property
     def digest(self) -> str:
-        """Eight hex digits that change with anything in the workload."""
-        return hashlib.sha256(repr((self.limits, self.arrivals)).encode()).hexdigest()[:8]
+        """Eight hex digits that change with anything in the workload, and not with fields that requests get one day."""
+        told = [
+            ({key: value for key, value in arrival._asdict().items() if value}, num_output_tokens)
+            for arrival, num_output_tokens in self.arrivals
+        ]
+        return hashlib.sha256(repr((self.limits, told)).encode()).hexdigest()[:8]
 
     def requests(self) -> list[tuple[Request, int]]:
         """Fresh requests, each with the length of its output."""

@@ -269,7 +269,9 @@ def test_a_policy_is_examined_from_the_command_line_with_its_parameters(tmp_path
     ask = partial(twinserve, "experiment=conformance", "question.scenarios=60", folder=tmp_path)
     good = ask("scheduler=chunked_prefill", "scheduler.max_chunk=3")
     assert (good.returncode, good.stderr) == (0, "")
-    assert good.stdout.startswith("ChunkedPrefill max_chunk=3 conforms: 14 rules hold in 60 scenarios of ")
+    assert good.stdout.startswith(
+        "ChunkedPrefill max_chunk=3 victim_rule='last_admitted' conforms: 14 rules hold in 60 scenarios of "
+    )
     bad = ask("scheduler._target_=tests.schedulers.faulty.OneOver")
     assert bad.returncode == 1
     assert bad.stdout.startswith("OneOver does not conform.\n\nThe rule: a step never computes more tokens than")
