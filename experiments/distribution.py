@@ -12,8 +12,8 @@ Floats = npt.NDArray[np.float64]
 #: The percentiles of every distribution in a summary, linearly interpolated between order statistics.
 PERCENTILES = (50, 90, 95, 99)
 
-#: So many values are simply kept: 8 MB.
-MOST_KEPT = 1 << 20
+#: So many values are simply kept: 34 MB.
+MOST_KEPT = 1 << 22
 
 #: A value has 64 bits, of which each pass over the values decides so many.
 _DIGIT_BITS = 16

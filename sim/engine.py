@@ -143,9 +143,9 @@ class SimEngine:
         self, output: SchedulerOutput, start: float, num_running: int, num_waiting: int, kv_usage: float
     ) -> None:
         """Hand on the record of a step that ends now."""
-        self._count_time()
-        request_s, self._request_s = self._request_s, 0.0
-        now = self._counted_to
+        now = self.env.now
+        request_s = self._request_s + len(self._live) * (now - self._counted_to)
+        self._request_s, self._counted_to = 0.0, now
         self._on_step(StepRecord.of(output, start, now, num_running, num_waiting, kv_usage, self._replica, request_s))
 
     def _end(self, request: Request) -> None:
