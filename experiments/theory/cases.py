@@ -84,9 +84,7 @@ def simulate_case(case: Case, load: float, num_jobs: int, seed: int) -> tuple[Fl
     Raises:
         AssertionError: work was done twice, so that a preempted job did not resume where it was.
     """
-    number = [other.name for other in CASES].index(case.name)
-    entropy = [seed, number, num_jobs, round(1e6 * load)]  # no two queues draw the same
-    jobs = case.draw(np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy))), load, num_jobs)
+    jobs = jobs_of(case, load, num_jobs, seed)
     tokens_a_second = COARSE if case.preemptive else FINE
     lengths = np.maximum(np.rint(jobs.services_s * tokens_a_second), 1).astype(np.int64)
     measured = np.empty(num_jobs)
@@ -108,6 +106,13 @@ def simulate_case(case: Case, load: float, num_jobs: int, seed: int) -> tuple[Fl
     if num_computed != lengths.sum():
         raise TwinserveError(f"{case.name}: {num_computed:,} tokens were computed for {lengths.sum():,} of service")
     return measured, jobs.classes
+
+
+def jobs_of(case: Case, load: float, num_jobs: int, seed: int) -> Jobs:
+    """The jobs that a case draws; no two queues, loads or numbers of jobs draw the same."""
+    number = [other.name for other in CASES].index(case.name)
+    entropy = [seed, number, num_jobs, round(1e6 * load)]
+    return case.draw(np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy))), load, num_jobs)
 
 
 def _arrivals(jobs: Jobs, lengths: Ints, named: bool) -> Iterator[tuple[Request, int]]:

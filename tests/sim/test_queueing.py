@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from experiments.theory import formulas
-from experiments.theory.cases import CASES, Case, simulate_case
+from experiments.theory.cases import CASES, FINE, Case, jobs_of, simulate_case
 from experiments.theory.formulas import Traffic
-from experiments.theory.table import Theory, compare, most_outside
+from experiments.theory.table import Theory, compare, joint_factor, student_t
 from schedulers import InputError
 from tests.shared import shared
 
@@ -99,6 +100,24 @@ def test_a_value_that_makes_no_sense_is_refused_by_name(key: str, value: object)
         Theory(**{**given, key: value})  # type: ignore[arg-type]
 
 
-def test_how_many_intervals_may_miss_is_a_matter_of_chance() -> None:
-    assert most_outside(1) == 1
-    assert 5 <= most_outside(30) <= 7
+def test_student_s_t_and_the_joint_interval_have_the_values_of_the_tables() -> None:
+    for quantile, freedom, exact in ((0.975, 29, 2.0452), (0.9995, 29, 3.6594), (0.975, 20, 2.0860)):
+        assert student_t(quantile, freedom) == pytest.approx(exact, rel=0.01)
+    assert joint_factor(1, 30) == 1.0
+    assert joint_factor(30, 30) == pytest.approx(1.68, abs=0.03)
+
+
+@pytest.mark.parametrize("name", ["M/D/1", "M/M/1", "M/G/1 (H2)"])
+def test_every_job_waits_as_long_as_lindley_s_recursion_says(name: str) -> None:
+    """W(n + 1) = max(0, W(n) + S(n) - T(n)): no statistics, the same jobs (Lindley 1952)."""
+    case, count = CASE[name], 2_000
+    measured, _ = simulate_case(case, 0.9, count, seed=0)
+    jobs = jobs_of(case, 0.9, count, seed=0)
+    wait_s, expected = 0.0, []
+    befores_s, services_s = np.append(0.0, jobs.arrivals_s[:-1]), np.append(0.0, jobs.services_s[:-1])
+    for arrival_s, before_s, service_s in zip(jobs.arrivals_s, befores_s, services_s, strict=True):
+        wait_s = max(0.0, wait_s + service_s - (arrival_s - before_s))
+        expected.append(wait_s)
+    # Services are rounded to whole tokens, each of which may add up over a busy period.
+    assert measured == pytest.approx(np.array(expected), abs=0.5 * count / FINE)
+    assert float(np.abs(measured - expected).mean()) < 0.002
