@@ -203,6 +203,14 @@ def test_prefix_affinity_sends_a_prompt_where_the_longest_part_of_it_was_sent() 
     assert records["a again"].num_cached_tokens == 32
 
 
+def test_prefix_affinity_keeps_the_turns_of_a_session_together() -> None:
+    arrivals = [(request("busy", 0.0), 90), (request("turn 1", 0.0, content_id="chat"), 5)]
+    arrivals += [(request("other", 4.0), 90), (request("turn 2", 9.0, content_id="chat", num_prompt_tokens=40), 5)]
+    _, records = run(arrivals, PrefixAffinity(), 3)
+    assert records["turn 1"].replica == records["turn 2"].replica == 1
+    assert records["other"].replica == 2
+
+
 def test_prefix_affinity_does_not_overload_the_engine_that_has_the_prefix() -> None:
     arrivals = [prefixed(f"r{i}", 0.0, 1, 2, output=20) for i in range(30)]
     _, stuck = run(arrivals, PrefixAffinity(max_lead=100), 3)
