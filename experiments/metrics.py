@@ -74,11 +74,21 @@ def histogram_edges(largest: int) -> Ints:
     return np.array(edges, dtype=np.int64)
 
 
-def token_histogram(tokens: Ints) -> tuple[Ints, Ints]:
+#: Lower edges of bins and the last one's upper edge, and what is in each bin.
+Histogram = tuple[Ints, Ints]
+
+
+def token_histogram(tokens: Ints) -> Histogram:
     """(edges, counts): how many steps had a number of tokens in [edges[i], edges[i + 1])."""
     edges = histogram_edges(int(tokens.max(initial=0)))
     bins = np.searchsorted(edges, tokens, side="right") - 1
     return edges, np.bincount(bins, minlength=len(edges) - 1)
+
+
+def add_histograms(one: Histogram, other: Histogram) -> Histogram:
+    """The histogram of the tokens of both."""
+    short, long = sorted((one, other), key=lambda histogram: len(histogram[0]))
+    return long[0], long[1] + np.pad(short[1], (0, len(long[1]) - len(short[1])))
 
 
 def _targets(requests: RequestColumns, slo: SLO | None) -> Floats:

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from experiments.columns import RequestColumns, StepColumns
-from experiments.metrics import token_histogram
+from experiments.metrics import add_histograms, token_histogram
 from experiments.recording import (
     REQUESTS,
     STEPS,
@@ -46,12 +46,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run as it was read back from its folder."""
+    """A run as it was read back from its folder, all of it in memory."""
 
     folder: Path
     config_yaml: str
     steps: StepColumns
     requests: RequestColumns
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run in its folder, whose records are read as they are walked, a piece at a time."""
+
+    folder: Path
+    config_yaml: str
+    steps: StoredSteps
+    requests: StoredRequests
     summary: dict[str, Any]
 
 
@@ -171,6 +182,17 @@ def read_run(folder: Path) -> StoredRun:
     return StoredRun(folder, config_yaml, steps, requests, summary)
 
 
+def open_run(folder: Path) -> OpenRun:
+    """A complete run, whose records have yet to be read; whoever walks them learns if they are damaged.
+
+    Raises:
+        InputError: the run is incomplete, or its summary or config is damaged; names the file.
+    """
+    summary = read_summary(folder)
+    config_yaml = _read(folder / "config.yaml", lambda path: path.read_text())
+    return OpenRun(folder, config_yaml, StoredSteps(folder / STEPS), StoredRequests(folder / REQUESTS), summary)
+
+
 def _read_steps(path: Path) -> StepColumns:
     import pyarrow.parquet as pq
 
@@ -189,8 +211,7 @@ def _histogram_csv(steps: Iterable[StepColumns]) -> str:
     histograms = {"prefill": none, "decode": none}
     for piece in steps:
         for kind, tokens in (("prefill", piece.num_prefill_tokens), ("decode", piece.num_decode_tokens)):
-            short, long = sorted((histograms[kind], token_histogram(tokens)), key=lambda histogram: len(histogram[0]))
-            histograms[kind] = long[0], long[1] + np.pad(short[1], (0, len(long[1]) - len(short[1])))
+            histograms[kind] = add_histograms(histograms[kind], token_histogram(tokens))
     lines = ["kind,from_tokens,to_tokens,steps"]  # to_tokens is the first number that is not in the bin
     for kind, (edges, counts) in histograms.items():
         lines += [f"{kind},{edges[i]},{edges[i + 1]},{count}" for i, count in enumerate(counts)]

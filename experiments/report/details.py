@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.columns import Ints
-from experiments.metrics import histogram_edges, token_histogram
+from experiments.metrics import Histogram, histogram_edges
 from experiments.report.axes import explodes, scale, target_line
 from experiments.report.charts import Chart, Panel
 from experiments.report.overlaps import reveal
@@ -66,7 +65,7 @@ def histogram_chart(drawn: Drawn, study: Study, where: str) -> Chart:
     panels = []
     for label, (series, sample) in drawn.items():
         for kind, tokens in (("prefill", sample.prefill_tokens), ("decode", sample.decode_tokens)):
-            largest = max(int(getattr(other, f"{kind}_tokens").max(initial=0)) for _, other in drawn.values())
+            largest = max(int(getattr(other, f"{kind}_tokens")[0][-2]) for _, other in drawn.values())
             panels.append(
                 Panel(_title(label, f"{kind} tokens"), partial(_draw_histogram, series, tokens, kind, largest))
             )
@@ -151,11 +150,11 @@ def _draw_cdf(drawn: Drawn, attribute: str, label: str, factor: float, target: f
     target_line(axes, "x", target and target * factor, "SLO")
 
 
-def _draw_histogram(series: Series, tokens: Ints, kind: str, largest: int, axes: Axes) -> None:
+def _draw_histogram(series: Series, histogram: Histogram, kind: str, largest: int, axes: Axes) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    edges, counts = token_histogram(tokens)
-    shares = 100 * counts / max(1, len(tokens))
+    edges, counts = histogram
+    shares = 100 * counts / max(1, counts.sum())
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(LogLocator(base=8 if largest > 2048 else 4 if largest > 64 else 2, numticks=12))
     axes.xaxis.set_minor_locator(NullLocator())

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments import metrics
-from experiments.columns import Floats, Ints, StepColumns
-from experiments.storage import StoredRun, read_run
+from experiments.columns import Floats, StepColumns
+from experiments.metrics import Histogram, add_histograms, token_histogram
+from experiments.storage import OpenRun, open_run
+from experiments.summary import LATENCIES
 from schedulers.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 
 #: How many intervals a run's time is cut into for a timeline.
 TIMELINE_INTERVALS = 300
+
+#: More values of a latency than these are thinned out.
+MOST_VALUES = 200_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,19 +44,29 @@ class Sample:
     tpot_s: Floats
     #: At most 1,001 quantiles of each run's inter-token latencies.
     itl_s: Floats
-    prefill_tokens: Ints
-    decode_tokens: Ints
+    prefill_tokens: Histogram
+    decode_tokens: Histogram
     timeline: Timeline
 
     @classmethod
-    def of(cls, run: StoredRun) -> Sample:
-        """What figures need of a run."""
+    def of(cls, run: OpenRun) -> Sample:
+        """What figures need of a run, read piece by piece."""
+        # Of more values than can be told apart in a figure, every n-th is taken, in order of size.
+        every = {name: -(-run.summary[name]["count"] // MOST_VALUES) or 1 for name in ("ttft_s", "tpot_s", "itl_s")}
+        taken: dict[str, list[Floats]] = {name: [np.empty(0)] for name in every}
+        for requests in run.requests:
+            for name, values in taken.items():
+                values.append(_thinned(LATENCIES[name](requests), every[name]))
+        prefill_tokens = decode_tokens = token_histogram(np.empty(0, dtype=np.int64))
+        for steps in run.steps:
+            prefill_tokens = add_histograms(prefill_tokens, token_histogram(steps.num_prefill_tokens))
+            decode_tokens = add_histograms(decode_tokens, token_histogram(steps.num_decode_tokens))
         return cls(
-            ttft_s=_existing(metrics.ttft_s(run.requests)),
-            tpot_s=_existing(metrics.tpot_s(run.requests)),
-            itl_s=quantiles(metrics.itl_s(run.requests), 1001),
-            prefill_tokens=run.steps.num_prefill_tokens,
-            decode_tokens=run.steps.num_decode_tokens,
+            ttft_s=np.concatenate(taken["ttft_s"]),
+            tpot_s=np.concatenate(taken["tpot_s"]),
+            itl_s=quantiles(np.concatenate(taken["itl_s"]), 1001),
+            prefill_tokens=prefill_tokens,
+            decode_tokens=decode_tokens,
             timeline=timeline_of(run.steps),
         )
 
@@ -61,8 +77,8 @@ class Sample:
             np.concatenate([sample.ttft_s for sample in samples]),
             np.concatenate([sample.tpot_s for sample in samples]),
             np.concatenate([sample.itl_s for sample in samples]),
-            np.concatenate([sample.prefill_tokens for sample in samples]),
-            np.concatenate([sample.decode_tokens for sample in samples]),
+            reduce(add_histograms, [sample.prefill_tokens for sample in samples]),
+            reduce(add_histograms, [sample.decode_tokens for sample in samples]),
             samples[0].timeline,
         )
 
@@ -80,7 +96,7 @@ def load_samples(study: Study) -> tuple[Samples, list[str]]:
             found = []
             for point in study.at(series, rate):
                 try:
-                    found.append(Sample.of(read_run(point.folder)))
+                    found.append(Sample.of(open_run(point.folder)))
                 except InputError as error:
                     unreadable.append(str(error))
             if found:
@@ -95,39 +111,39 @@ def quantiles(values: Floats, most: int) -> Floats:
     return np.quantile(values, np.linspace(0, 1, most))
 
 
-def timeline_of(steps: StepColumns) -> Timeline:
-    """The run in TIMELINE_INTERVALS equal intervals, from time zero to its last step.
+def timeline_of(steps: Iterable[StepColumns]) -> Timeline:
+    """The run in TIMELINE_INTERVALS equal intervals, from time zero to its last step; its pieces are walked twice.
 
     Of a cluster: the requests that wait or run at all engines together, and the mean usage of their memories.
     """
-    end = float(steps.end_s.max(initial=0.0)) or 1.0
+    end = max((float(piece.end_s.max(initial=0.0)) for piece in steps), default=0.0) or 1.0
     borders = np.linspace(0, end, TIMELINE_INTERVALS + 1)
-    engines = [steps.of_replica(replica) for replica in np.unique(steps.replica).tolist()]
+    #: By engine: the time in steps, and the integrals of the three values over it, in each interval.
+    integrals: defaultdict[int, Floats] = defaultdict(lambda: np.zeros((4, TIMELINE_INTERVALS)))
+    for piece in steps:
+        for replica in np.unique(piece.replica).tolist():
+            integrals[replica] += _integrals(piece.of_replica(replica), borders)
     values = np.zeros((3, TIMELINE_INTERVALS))
-    for engine in engines:
-        means = _means(engine, borders)
-        values += [means(engine.num_waiting), means(engine.num_running), means(engine.kv_usage) / len(engines)]
-    return Timeline((borders[:-1] + borders[1:]) / 2, *values)
+    for busy, *others in integrals.values():
+        values += np.divide(others, busy, out=np.zeros_like(values), where=busy > 1e-12)
+    waiting, running, kv_usage = values
+    return Timeline((borders[:-1] + borders[1:]) / 2, waiting, running, kv_usage / max(len(integrals), 1))
 
 
-def _means(steps: StepColumns, borders: Floats) -> Callable[[Floats | Ints], Floats]:
-    """Makes of a value of each step of one engine its mean over the time in steps between each two borders."""
-    # The integral of a value over the time in steps is piecewise linear, with a corner where a step starts or ends.
+def _integrals(steps: StepColumns, borders: Floats) -> Floats:
+    """Of one engine's steps: of 1, waiting, running and KV usage, over the time in steps between each two borders."""
+    # An integral over the time in steps is piecewise linear, with a corner where a step starts or ends.
     corners = np.maximum.accumulate(np.column_stack((steps.start_s, steps.end_s)).ravel())
     durations = corners[1::2] - corners[::2]
-
-    def integral(values: Floats | Ints) -> Floats:
+    rows = []
+    for values in (np.ones(len(steps)), steps.num_waiting, steps.num_running, steps.kv_usage):
         heights = np.repeat(np.cumsum(values * durations), 2)
         heights[::2] -= values * durations
-        return np.diff(np.interp(borders, corners, heights))
-
-    busy = integral(np.ones(len(steps)))
-
-    def mean(values: Floats | Ints) -> Floats:
-        return np.divide(integral(values), busy, out=np.zeros(len(busy)), where=busy > 1e-12)
-
-    return mean
+        rows.append(np.diff(np.interp(borders, corners, heights)))
+    return np.array(rows)
 
 
-def _existing(values: Floats) -> Floats:
-    return values[~np.isnan(values)]
+def _thinned(values: Floats, every: int) -> Floats:
+    """Every n-th of the values that exist, in order of size; all, in their own order, for n = 1."""
+    values = values[~np.isnan(values)]
+    return values if every == 1 else np.sort(values)[every // 2 :: every]

@@ -13,7 +13,7 @@ from experiments.report.samples import Sample
 from experiments.report.study import Point, Study
 from experiments.report.tables import priorities_table, summary_table
 from experiments.report.verdict import in_short, slo_text
-from experiments.storage import StoredRun, read_run, write_files
+from experiments.storage import OpenRun, open_run, write_files
 
 
 def plot_run(folder: Path) -> None:
@@ -22,7 +22,7 @@ def plot_run(folder: Path) -> None:
     Raises:
         InputError: the folder holds no complete run, or cannot be written.
     """
-    run = read_run(folder)
+    run = open_run(folder)
     output: dict[str, bytes] = {}
     for chart in _charts(run, _study(run)):
         output |= chart_files(chart)
@@ -35,7 +35,7 @@ def write_run_page(folder: Path) -> Path:
     Raises:
         InputError: as `plot_run`.
     """
-    run = read_run(folder)
+    run = open_run(folder)
     study = _study(run)
     charts = _charts(run, study)
     output: dict[str, bytes] = {}
@@ -68,10 +68,10 @@ def _by_priority(point: Point) -> str:
     return f"<section><h2>By priority</h2><p>Lower numbers are more urgent.</p>{table}</section>" if table else ""
 
 
-def _study(run: StoredRun) -> Study:
+def _study(run: OpenRun) -> Study:
     return Study([Point(run.folder, {}, run.summary)])
 
 
-def _charts(run: StoredRun, study: Study) -> list[Chart]:
+def _charts(run: OpenRun, study: Study) -> list[Chart]:
     drawn = {"": (study.series[0], Sample.of(run))}
     return [chart(drawn, study, "") for chart in (details.cdf_chart, details.histogram_chart, details.timeline_chart)]

@@ -13,6 +13,7 @@ import pytest
 from experiments import recording, run, storage
 from experiments.columns import RequestColumns, StepColumns
 from experiments.recording import Recording
+from experiments.report.samples import timeline_of
 from experiments.storage import read_run
 from experiments.summary import summarize, summarize_pieces
 from experiments.trace import perfetto_trace, trace_of_pieces
@@ -40,6 +41,9 @@ def test_a_run_in_many_pieces_is_the_run_in_one(tmp_path: Path) -> None:
         exact = summarize(steps, requests, SLO(tpot_s=0.02))
         assert _flat(found) == pytest.approx(_flat(exact), rel=1e-12)
         assert trace_of_pieces(kept.steps, kept.requests) == perfetto_trace(steps, requests)
+        course, whole = timeline_of(kept.steps), timeline_of([StepColumns.of(steps)])
+        for values, of_all in ((course.waiting, whole.waiting), (course.running, whole.running)):
+            np.testing.assert_allclose(values, of_all, atol=1e-9)
         storage.write_recording(tmp_path, "seed: 0\n", kept, found)
     stored = read_run(tmp_path)
     assert stored.requests.request_id == [request.request_id for request in requests]

@@ -232,7 +232,7 @@ def test_measuring_and_storing_load_neither_matplotlib_nor_pyarrow() -> None:
 def test_a_timeline_is_the_mean_over_the_steps_of_each_interval() -> None:
     rows = [(0.0, 1.0, 4), (1.0, 3.0, 2), (6.0, 9.0, 5)]
     steps = [StepRecord(i, start, end, 0, 1, 0, n, 0, 0.0, 0) for i, (start, end, n) in enumerate(rows)]
-    timeline = timeline_of(StepColumns.of(steps))
+    timeline = timeline_of([StepColumns.of(steps)])
     expected = []
     for time in timeline.time_s:
         low, high = time - 9 / TIMELINE_INTERVALS / 2, time + 9 / TIMELINE_INTERVALS / 2
