@@ -78,12 +78,18 @@ class Admission:
 
     @classmethod
     def of(cls, policy: str, setting: str, stored: StoredRun, warm_up: float) -> Admission:
-        """From a run."""
+        """From a run.
+
+        Raises:
+            InputError: nobody ever waited in it.
+        """
         steps, finish_s = stored.steps, stored.requests.finish_s
         end_s = steps.end_s[steps.num_waiting > 0].max(initial=0.0)
         start_s = warm_up * end_s
         counted = (steps.start_s >= start_s) & (steps.end_s <= end_s)
         durations_s = (steps.end_s - steps.start_s) * counted
+        if not durations_s.sum():
+            raise InputError(f"{policy}: nobody ever waited; give a higher workload.rate or more workload.num_requests")
         num_finished = int(((finish_s >= start_s) & (finish_s <= end_s)).sum())
         return cls(
             policy,
@@ -176,8 +182,8 @@ def _chart(admissions: Sequence[Admission], chosen: Mapping[str, StoredRun]) -> 
     return Chart(
         name="known_past_future",
         title="Memory in use, and evictions for it",
-        caption="Left and middle: a marker for each setting of each admission; the lower right, and the upper right, are "
-        "better. Right: memory in use over time in the middle setting of each.",
+        caption="Left and middle: a marker for each setting of each admission; better are the lower right, and the "
+        "upper right. Right: memory in use over time in the middle setting of each.",
         panels=[
             Panel("Evictions", partial(_draw_settings, admissions, "evictions", 100, "evictions per 100 finished")),
             Panel("Throughput", partial(_draw_settings, admissions, "output_tokens_per_s", 1, "output (tokens/s)")),
@@ -204,7 +210,8 @@ def _draw_usage(chosen: Mapping[str, StoredRun], axes: Axes) -> None:
     for policy, stored in chosen.items():
         steps = stored.steps
         edges = np.linspace(0, steps.end_s[-1], 121)
-        sums = [np.histogram(steps.start_s, edges, weights=weights)[0] for weights in (steps.kv_usage, None)]
-        means = np.divide(*sums, out=np.full(120, np.nan), where=sums[1] > 0)
+        counts, _ = np.histogram(steps.start_s, edges)
+        sums, _ = np.histogram(steps.start_s, edges, weights=steps.kv_usage)
+        means = np.where(counts, sums / np.maximum(counts, 1), np.nan)
         axes.plot((edges[1:] + edges[:-1]) / 2, 100 * means, color=LOOKS[policy].color, linewidth=1.4)
     axes.set(xlabel="time (s)", ylabel="KV cache in use (%)", ylim=(0, 105))

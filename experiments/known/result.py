@@ -87,7 +87,7 @@ class KnownResult:
         }
 
     def _sections(self) -> list[str]:
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.table[0])
+        head = "<tr>" + "".join(f"<th>{escape(name)}</th>" for name in self.table[0]) + "</tr>"
         rows = "".join("<tr>" + "".join(map(_html_cell, row.values())) + "</tr>" for row in self.table)
         verdicts = "".join(
             f"<dt>{escape(claim.paper)}</dt><dd>{escape(claim.here)}; <strong>{escape(claim.verdict)}</strong></dd>"
@@ -97,8 +97,7 @@ class KnownResult:
             f"<h1>{escape(self.title)}</h1><p>{escape(self.paper)}</p><p>{escape(self.setting)}</p>",
             f"<section><h2>What the paper says, and what came out</h2><dl>{verdicts}</dl></section>",
             chart_section(self.chart),
-            f'<section><h2>Figures</h2><div class="scroll"><table><thead><tr>{head}</tr></thead>'
-            f"<tbody>{rows}</tbody></table></div></section>",
+            f'<section><h2>Figures</h2><div class="scroll"><table><thead>{head}</thead>{rows}</table></div></section>',
         ]
 
 
@@ -139,7 +138,7 @@ def _text_table(table: Sequence[Mapping[str, Cell]]) -> list[str]:
     texts = [list(table[0]), *([_text(cell) for cell in row.values()] for row in table)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return [
-        "  ".join(text.rjust(width) if i else text.ljust(width) for i, (text, width) in enumerate(zip(row, widths)))  # noqa: B905
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])  # an order is a name, not a figure
         for row in texts
     ]
 

@@ -1,7 +1,7 @@
 """`experiment=known_sarathi`: chunked prefill and hybrid batches, each alone and both together.
 
-Amey Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024: the ablation of
-its Table 4, and the capacity under a target for the time between tokens of its section 5.1.
+Amey Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024: the ablation
+of its Table 4, and the capacity under a target for the time between tokens of its section 5.1.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from experiments.report.charts import Chart, Panel
 from experiments.report.style import Look
 from experiments.storage import StoredRun
 from experiments.workloads import checks
+from schedulers import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +30,15 @@ if TYPE_CHECKING:
 BOTH, CHUNKS, HYBRID, FIRST = "both (Sarathi-Serve)", "chunks only", "hybrid only", "prefill first (vLLM V0)"
 
 #: Policies of conf/scheduler, and whether they compute prompts in chunks.
-POLICIES = {BOTH: ("chunked_prefill", True), CHUNKS: ("alternating", True), HYBRID: ("orca", False), FIRST: ("fcfs", False)}
+POLICIES = {
+    BOTH: ("chunked_prefill", True),
+    CHUNKS: ("alternating", True),
+    HYBRID: ("orca", False),
+    FIRST: ("fcfs", False),
+}
+#: Capacity is not looked for this many times above or below the first rate.
+FARTHEST = 1000
+
 LOOKS = {BOTH: Look(0), CHUNKS: Look(2), HYBRID: Look(4), FIRST: Look(1)}
 
 
@@ -49,6 +58,10 @@ class Question:
         checks.positive("question.tbt_s", self.tbt_s)
         checks.positive("question.queueing_s", self.queueing_s)
         checks.positive("question.precision", self.precision)
+        if self.precision < 0.01:
+            raise InputError(
+                f"question.precision={self.precision}: it must be at least 0.01; fewer requests tell no more"
+            )
 
 
 def sarathi(composed: Composed) -> None:
@@ -66,6 +79,8 @@ def known_sarathi(composed: Composed) -> KnownResult:
         return made(point_of(composed, policy, {"scheduler.token_budget": budget, **values}))
 
     runs = {name: run_of(name, {}) for name in POLICIES}
+    if not all(stored.summary["itl_s"]["count"] for stored in runs.values()):
+        raise InputError("workload.output: outputs of a single token have no time between tokens; give longer ones")
     capacities = {
         name: capacity(
             lambda rate, name=name: _meets(run_of(name, {"workload.rate": rate}).summary, question),  # type: ignore[misc]
@@ -92,19 +107,37 @@ def known_sarathi(composed: Composed) -> KnownResult:
 def capacity(meets: Callable[[float], bool], start: float, precision: float) -> float:
     """The highest rate that meets a target, by bisection, to within a share `precision` of itself, from below.
 
-    Rates are `start` times powers of two until one meets the target and its double does not, then between these.
+    Rates are halved from `start` until one meets the target, doubled from there until one does not, and then tried
+    between these two.
+
+    Raises:
+        InputError: there are no two such rates within a factor of `FARTHEST` of `start`.
     """
-    low, high = start, 2 * start
-    if meets(low):
-        while meets(high):
-            low, high = high, 2 * high
-    else:
-        low, high = start / 2, start
-        while not meets(low):
-            low, high = low / 2, low
+    known: dict[float, bool] = {}
+
+    def is_met(rate: float) -> bool:
+        if rate not in known:
+            known[rate] = meets(rate)
+        return known[rate]
+
+    low = start
+    while not is_met(low):
+        low /= 2
+        if low * FARTHEST < start:
+            raise InputError(
+                f"question.tbt_s and queueing_s: no rate down to {low:.3g} requests/s meets them; allow more"
+            )
+    high = 2 * low
+    while is_met(high):
+        low, high = high, 2 * high
+        if low > start * FARTHEST:
+            raise InputError(
+                f"question.tbt_s and queueing_s: even {low:.3g} requests/s meet them; allow less, or give more "
+                "workload.num_requests"
+            )
     while high / low > 1 + precision:
         middle = float(f"{(low * high) ** 0.5:.4g}")
-        low, high = (middle, high) if meets(middle) else (low, middle)
+        low, high = (middle, high) if is_met(middle) else (low, middle)
     return low
 
 
@@ -145,7 +178,7 @@ def _claims(runs: Mapping[str, StoredRun], capacities: Mapping[str, float], ques
             tbt[FIRST] > 2 * tbt[BOTH],
         ),
         Claim(
-            "with P99 TBT held, both together take a multiple of prefill-first's load (Mistral-7B on an A100: up to 2.6)",
+            "with P99 TBT held, both take a multiple of prefill-first's load (Mistral-7B on an A100: up to 2.6 times)",
             f"{capacities[BOTH]:.3g} against {capacities[FIRST]:.3g} requests/s at P99 TBT within "
             f"{1e3 * question.tbt_s:g} ms: {gain:.1f} times",
             gain >= 2,
@@ -158,9 +191,9 @@ def _chart(runs: Mapping[str, StoredRun], capacities: Mapping[str, float], quest
     return Chart(
         name="known_sarathi",
         title="Chunks and hybrid batches",
-        caption="Left: the lower left is better. Middle: the share of gaps between tokens that are longer than the one on "
-        f"the x axis; the dashed line is the target. Right: the highest rate with {goal} and a median queueing time within "
-        f"{question.queueing_s:g} s.",
+        caption="Left: the lower left is better. Middle: the share of gaps between tokens that are longer than the one "
+        f"on the x axis; the dashed line is the target. Right: the highest rate with {goal} and a median queueing time "
+        f"within {question.queueing_s:g} s.",
         panels=[
             Panel("First token against later ones", partial(_draw_tradeoff, runs)),
             Panel("How long tokens are waited for", partial(_draw_tails, runs, question.tbt_s)),
@@ -185,5 +218,7 @@ def _draw_tails(runs: Mapping[str, StoredRun], tbt_s: float, axes: Axes) -> None
     for name, stored in runs.items():
         gaps = np.quantile(metrics.itl_s(stored.requests), 1 - shares) * 1e3
         axes.plot(gaps, shares, color=LOOKS[name].color)
-    axes.set(xscale="log", yscale="log", ylim=(1e-4, 1), xlabel="gap between tokens (ms)", ylabel="share of longer gaps")
+    axes.set(
+        xscale="log", yscale="log", ylim=(1e-4, 1), xlabel="gap between tokens (ms)", ylabel="share of longer gaps"
+    )
     target_line(axes, "x", 1e3 * tbt_s, "target")

@@ -1,9 +1,9 @@
 """`experiment=known_shortest_first`: mean latency when short outputs need not wait for long ones.
 
 Bingyang Wu et al., "Fast Distributed Inference Serving for Large Language Models" (FastServe), arXiv:2305.05920, 2023,
-which does not know how long outputs will be; Linus Schrage, "A Proof of the Optimality of the Shortest Remaining Processing
-Time Discipline", Operations Research 1968, which does; and Rana Shahout et al., "Don't Stop Me Now: Embedding Based
-Scheduling for LLMs" (TRAIL), ICLR 2025, which predicts it with an error.
+which does not know how long outputs will be; Linus Schrage, "A Proof of the Optimality of the Shortest Remaining
+Processing Time Discipline", Operations Research 1968, which does; and Rana Shahout et al., "Don't Stop Me Now:
+Embedding Based Scheduling for LLMs" (TRAIL), ICLR 2025, which predicts it with an error.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def known_shortest_first(composed: Composed) -> KnownResult:
         name="known_shortest_first",
         title="Short outputs first: known, predicted or found out, against first come, first served",
         paper="Wu et al. (FastServe), arXiv 2023; Schrage, Operations Research 1968; Shahout et al. (TRAIL), ICLR 2025",
-        setting=f"{point.workload.describe()} (the highest of the rates); {point.limits.max_num_seqs} requests at once; "
-        f"{point.timing}",
+        setting=f"{point.workload.describe()} (the highest of the rates); {point.limits.max_num_seqs} requests at "
+        f"once; {point.timing}",
         table=[_row(name, rate, stored) for name, by_rate in runs.items() for rate, stored in by_rate.items()],
         claims=_claims(runs, question.sigmas),
         chart=_chart(runs),
@@ -128,8 +128,8 @@ def _claims(runs: Runs, sigmas: Sequence[float]) -> list[Claim]:
 
     def said(name: str) -> str:
         return (
-            f"at {rate:g} requests/s {mean[name]:.3g} s, of which FCFS's {mean[FCFS]:.3g} s are {gain[name]:.2f} times; a "
-            f"token {1e3 * normalized[name]:.3g} ms against {1e3 * normalized[FCFS]:.3g} ms"
+            f"at {rate:g} requests/s {mean[name]:.3g} s, FCFS {gain[name]:.2f} times, {mean[FCFS]:.3g} s; "
+            f"a token {1e3 * normalized[name]:.3g} ms against {1e3 * normalized[FCFS]:.3g} ms"
         )
 
     claims = [
@@ -164,15 +164,15 @@ def _claims(runs: Runs, sigmas: Sequence[float]) -> list[Claim]:
 
 
 def _chart(runs: Runs) -> Chart:
-    known = {FCFS: Look(0), MLFQ: Look(1), RECOMPUTING: Look(1, 2), SRPT: Look(2)}
-    looks = {name: known.get(name) or Look(2, i) for i, name in enumerate(runs, start=-3)}
+    looks = {FCFS: Look(0), MLFQ: Look(1), RECOMPUTING: Look(1, 2), SRPT: Look(2)}
+    looks |= {name: Look(2, i + 1) for i, name in enumerate(name for name in runs if name not in looks)}
     rate = max(runs[FCFS])
     return Chart(
         name="known_shortest_first",
         title="Latency by order of service",
-        caption=f"Left and middle: means against rate. Right, at {rate:g} requests/s: the share of requests whose latency is "
-        "longer than the one on the x axis: what the mean gains, the longest pay for. KV blocks of who is preempted stay in "
-        "the prefix cache until they are needed, but for the line that recomputes.",
+        caption=f"Left and middle: means against rate. Right: the share of requests that take longer than the time on "
+        f"the x axis, at {rate:g} requests/s; what the mean gains, the longest pay for. KV blocks of who is preempted stay "
+        "in the prefix cache until they are needed, but for the line that recomputes.",
         panels=[
             Panel("Mean latency", partial(_draw_means, runs, looks, mean_e2e_s, "E2E mean (s)")),
             Panel("Mean latency per token", partial(_draw_means, runs, looks, mean_normalized_s, "E2E / tokens (s)")),

@@ -1,6 +1,6 @@
 """`experiment=known_vtc`: two clients that both ask for more than their share, and how far apart what they get drifts.
 
-Ying Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024: the two overloaded clients of its section 5.2.
+Ying Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024: the two overloaded clients of section 5.2.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Service:
         """From the records of a run with two clients.
 
         Raises:
-            InputError: there are more or fewer clients.
+            InputError: there are more or fewer clients, or one of them had nothing.
         """
         names = sorted(set(requests.client_id), key=requests.client_id.count)
         if len(names) != 2:
@@ -79,6 +79,8 @@ class Service:
         order = np.argsort(times, kind="stable")
         order = order[times[order] <= requests.arrival_s.max()]
         served = np.cumsum(np.where(whose[order] == [[0], [1]], amounts[order], 0.0), axis=1)
+        if not served[:, -1].all():
+            raise InputError("workload.num_requests: a client had nothing before the last arrival; give more requests")
         return cls((names[0], names[1]), times[order], served)
 
     @property
@@ -180,8 +182,8 @@ def _chart(services: Mapping[str, Service], bound: float, window_s: float) -> Ch
     return Chart(
         name="known_vtc",
         title="Service of two overloaded clients",
-        caption="Service is tokens, weighted. Left: how much more the client that asks for more has received; the dashed "
-        f"line is the bound of Theorem 4.4. The others: what each client receives, in windows of {window_s:g} s.",
+        caption="Service is tokens, weighted. Left: how much more the client that asks for more has received; dashed, "
+        f"the bound of Theorem 4.4. Middle and right: what each client receives, in windows of {window_s:g} s.",
         panels=panels,
         legend={},
     )
