@@ -170,9 +170,9 @@ def _chart(runs: Runs) -> Chart:
     return Chart(
         name="known_shortest_first",
         title="Latency by order of service",
-        caption=f"Left and middle: means against rate. Right: the share of requests that take longer than the time on "
-        f"the x axis, at {rate:g} requests/s; what the mean gains, the longest pay for. KV blocks of who is preempted stay "
-        "in the prefix cache until they are needed, but for the line that recomputes.",
+        caption="Left and middle: means against rate. Right: the share of requests that take longer than the time on "
+        f"the x axis, at {rate:g} requests/s; what the mean gains, the longest pay for. KV blocks of who is preempted "
+        "stay in the prefix cache until they are needed, but for the line that recomputes.",
         panels=[
             Panel("Mean latency", partial(_draw_means, runs, looks, mean_e2e_s, "E2E mean (s)")),
             Panel("Mean latency per token", partial(_draw_means, runs, looks, mean_normalized_s, "E2E / tokens (s)")),
