@@ -30,8 +30,10 @@ VTC = [
 ]
 SARATHI = ["cost=roofline", "workload.num_requests=64", "question.precision=0.5"]
 PAST_FUTURE = [
-    "workload.num_requests=250",
-    "engine.num_blocks=2500",
+    "workload.num_requests=160",
+    "workload.max_tokens=768",
+    "workload.output.tokens_at={0:256,100:768}",
+    "engine.num_blocks=1200",
     "question.settings.conservative.memory_share=[1.0]",
     "question.settings.ratio.output_share=[0.5]",
     "question.settings.aggressive.memory_share=[0.95]",
