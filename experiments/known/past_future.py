@@ -186,8 +186,8 @@ def _chart(admissions: Sequence[Admission], chosen: Mapping[str, StoredRun]) -> 
     return Chart(
         name="known_past_future",
         title="Memory in use, and evictions for it",
-        caption="Left and middle: a marker for each setting of each admission; the lower right is better. Right: memory in "
-        "use over time in the middle setting of each.",
+        caption="Left and middle: a marker for each setting of each admission; the lower right is better. Right: the "
+        "middle setting of each over time.",
         panels=[
             Panel("Evictions", partial(_draw_settings, admissions, "evictions", 100, "evictions per 100 finished")),
             Panel("What they cost", partial(_draw_settings, admissions, "tpot_p99_s", 1e3, "TPOT P99 (ms)")),
