@@ -137,10 +137,7 @@ def _text_table(table: Sequence[Mapping[str, Cell]]) -> list[str]:
     """Columns as wide as their widest cell, the first to the left and all others to the right."""
     texts = [list(table[0]), *([_text(cell) for cell in row.values()] for row in table)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])  # an order is a name, not a figure
-        for row in texts
-    ]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in texts]
 
 
 def _html_cell(cell: Cell) -> str:
@@ -152,12 +149,11 @@ def _text(cell: Cell) -> str:
     """A number with three digits that matter, or all before the point."""
     if isinstance(cell, str):
         return cell
-    if _finite(cell) is None:
+    if cell is None or not math.isfinite(cell):
         return "-"
-    number = float(cell)  # type: ignore[arg-type]
-    if number == 0 or abs(number) >= 100:
-        return f"{number:,.0f}"
-    return f"{number:.{max(0, 2 - math.floor(math.log10(abs(number))))}f}"
+    if cell == 0 or abs(cell) >= 100:
+        return f"{cell:,.0f}"
+    return f"{cell:.{2 - math.floor(math.log10(abs(cell)))}f}"
 
 
 def _finite(cell: Cell) -> Cell:
