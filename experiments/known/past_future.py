@@ -160,7 +160,7 @@ def _claims(admissions: Sequence[Admission]) -> list[Claim]:
         Claim(
             "aggressive admission fills the memory and evicts many",
             f"{_said(aggressive)}; past_future {_said(ours)}",
-            aggressive.kv_usage > 0.9 and aggressive.evictions > 3 * ours.evictions,
+            aggressive.kv_usage > 0.9 and aggressive.evictions > 2 * ours.evictions,
         ),
         Claim(
             "conservative admission evicts nobody and leaves memory unused",
