@@ -1,6 +1,7 @@
 """The ground floor: requests, KV cache bookkeeping, the scheduler contract, and the policies."""
 
 from schedulers.aging import Aging
+from schedulers.alternating import Alternating
 from schedulers.batch import Batch
 from schedulers.chunked_prefill import ChunkedPrefill
 from schedulers.displacing import Displacing
@@ -36,6 +37,7 @@ __all__ = [
     "SRPT",
     "VTC",
     "Aging",
+    "Alternating",
     "Batch",
     "BatchShape",
     "ChunkedPrefill",

@@ -16,6 +16,7 @@ from schedulers import (
     SRPT,
     VTC,
     Aging,
+    Alternating,
     Batch,
     ChunkedPrefill,
     Limits,
@@ -37,7 +38,7 @@ from schedulers import (
 POLICIES: tuple[type[Scheduler], ...] = (ChunkedPrefill, FCFS, Priority, Static, SJF, SRPT, HRRN, Aging, VTC, EDF)
 
 #: What ships.
-ALL_POLICIES = (*POLICIES, MLFQ, LPM, RandomOrder, PastFuture, Reserving, Orca)
+ALL_POLICIES = (*POLICIES, MLFQ, LPM, RandomOrder, PastFuture, Reserving, Orca, Alternating)
 
 #: A token that stops nothing.
 PLAIN = 7

@@ -40,7 +40,10 @@ FILES = {
     "sharegpt": '[{"conversations": [{"from": "human", "value": "a b"}, {"from": "gpt", "value": "c"}]}]',
 }
 ALL = sorted(path.stem for path in (CONF / "workload").glob("*.yaml"))
-OPEN = ("azure_like", "bursty", "fixed", "on_off", "shared_prefixes", "two_classes")
+OPEN = (
+    "azure_like", "bursty", "fixed", "long_outputs", "on_off", "openchat_sharegpt4", "shared_prefixes", "two_classes",
+    "two_clients",
+)  # fmt: skip
 
 
 def composed(name: str, *overrides: str) -> Workload:
@@ -53,7 +56,7 @@ def composed(name: str, *overrides: str) -> Workload:
 def test_every_workload_runs_and_is_the_same_for_the_same_seed(name: str, tmp_path: Path) -> None:
     overrides = [f"workload={name}", "cost=roofline", "engine.num_blocks=20000"]
     source = next((content for kind, content in FILES.items() if name.startswith(kind) and name != "azure_like"), None)
-    count = "num_sessions" if name in ("sessions", "sharegpt") else "num_requests"
+    count = "num_sessions" if name in ("sessions", "sharegpt", "heavy_tailed") else "num_requests"
     if source is not None:
         (tmp_path / "file").write_text(source)
         overrides += [f"workload.path={tmp_path / 'file'}", f"workload.{count}=null"]
