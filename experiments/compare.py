@@ -97,7 +97,7 @@ def told(compared: Iterable[Compared]) -> list[str]:
         place = f"{item.policy:<18}{item.load:>5.0%}{item.rate:>7g}"
         for metric in METRICS:
             lines.append(
-                f"{place}  {metric:<12}{item.mean(metric):>11,.1f}{item.spread(metric):>8.1%}"
+                f"{place}  {metric:<12}{item.middle(metric):>11,.1f}{item.spread(metric):>8.1%}"
                 f"{item.simulator[metric]:>11,.1f}{item.error(metric):>+8.1%}"
             )
             place = " " * len(place)

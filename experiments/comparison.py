@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -49,18 +50,18 @@ class Compared:
             {name: _figure(simulator, name) for name in METRICS},
         )
 
-    def mean(self, metric: str) -> float:
-        """Of the engine's runs."""
-        return sum(self.engine[metric]) / len(self.engine[metric])
+    def middle(self, metric: str) -> float:
+        """The median of the engine's runs, so that one that was disturbed does not count."""
+        return statistics.median(self.engine[metric])
 
     def error(self, metric: str) -> float:
-        """How far the simulator is off, as a share of the engine's mean."""
-        return self.simulator[metric] / self.mean(metric) - 1
+        """How far the simulator is off, as a share of the engine's middle."""
+        return self.simulator[metric] / self.middle(metric) - 1
 
     def spread(self, metric: str) -> float:
-        """Of the engine's runs: the largest less the smallest, as a share of the mean."""
+        """Of the engine's runs: the largest less the smallest, as a share of the middle."""
         runs = self.engine[metric]
-        return (max(runs) - min(runs)) / self.mean(metric)
+        return (max(runs) - min(runs)) / self.middle(metric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def rankings(compared: Sequence[Compared]) -> list[Ranking]:
 
 
 def _ranked(items: Sequence[Compared], load: float, metric: str) -> Ranking:
-    by_engine = sorted(items, key=lambda item: item.mean(metric))
+    by_engine = sorted(items, key=lambda item: item.middle(metric))
     by_simulator = sorted(items, key=lambda item: item.simulator[metric])
     wrong, close = [], []
     for less, more in combinations(by_engine, 2):

@@ -26,7 +26,7 @@ def compared_chart(compared: Sequence[Compared]) -> Chart:
     return Chart(
         name="compare",
         title="The engine and the simulator",
-        caption=f"Bars span the engine's {runs} runs; circles are their mean, squares the simulator's prediction.",
+        caption=f"Bars span the engine's {runs} runs; circles are their median, squares the simulator's prediction.",
         panels=[Panel(f"{metric} ({METRICS[metric][0]})", partial(_draw, compared, metric)) for metric in SHOWN],
         legend={"engine": ENGINE, "simulator": SIMULATOR},
     )
@@ -37,7 +37,7 @@ def _draw(compared: Sequence[Compared], metric: str, axes: Axes) -> None:
     values = [value for item in compared for value in (*item.engine[metric], item.simulator[metric])]
     runs = [item.engine[metric] for item in compared]
     axes.hlines(rows, list(map(min, runs)), list(map(max, runs)), color=ENGINE.color, linewidth=5, alpha=0.35)
-    axes.plot([item.mean(metric) for item in compared], rows, ENGINE.marker, color=ENGINE.color)
+    axes.plot([item.middle(metric) for item in compared], rows, ENGINE.marker, color=ENGINE.color)
     axes.plot(
         [item.simulator[metric] for item in compared], rows, SIMULATOR.marker, color=SIMULATOR.color, fillstyle="none"
     )
