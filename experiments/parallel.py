@@ -1,0 +1,67 @@
+"""Many points at once, in several processes: for questions that decide themselves which points they need.
+
+A sweep leaves this to Hydra's launchers; here the points of one round may depend on the results of the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments import run, storage
+from experiments.config import Composed, read_point
+from experiments.workloads import checks
+from schedulers import InputError, TwinserveError
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of a point.
+
+    Attributes:
+        said: the point and its figures in one line, for progress.
+        folder: where its results lie; None if it failed.
+        summary: its figures; empty if it failed.
+        error: why it failed; "" if it did not.
+    """
+
+    said: str
+    folder: Path | None = None
+    summary: dict[str, Any] | None = None
+    error: str = ""
+
+
+def make_all(points: Sequence[Composed], jobs: int) -> Iterator[Made]:
+    """Make these points, `jobs` at a time (-1: one a core), and yield what became of each, in their order.
+
+    Those that were made before are not made again. A point that fails does not stop the others.
+    """
+    from joblib import Parallel, delayed
+
+    yield from Parallel(n_jobs=jobs, return_as="generator")(delayed(make)(point) for point in points)
+
+
+def make(composed: Composed) -> Made:
+    """Make one point unless it is there already."""
+    try:
+        point = read_point(composed)
+        said = run.ensure(point)
+        return Made(said, point.folder, storage.read_summary(point.folder))
+    except TwinserveError as error:
+        return Made("FAILED", error=str(error))
+
+
+def num_jobs(composed: Composed) -> int:
+    """The key `jobs`.
+
+    Raises:
+        InputError: it is no number of processes, or several engines would disturb each other.
+    """
+    jobs = composed.config.jobs
+    if jobs != -1:
+        checks.count("jobs", jobs)
+    if composed.config.mode.get("name") == "real" and jobs != 1:
+        raise InputError("jobs must be 1 with mode=real: two engines at once would disturb each other's times")
+    return int(jobs)
