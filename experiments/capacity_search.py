@@ -126,9 +126,10 @@ class Bounds:
 class Search:
     """One scheduler's capacity, step by step: make the runs that are `wanted`, hand over their summaries, repeat.
 
-    From its first rate the search doubles or halves until one rate is good and one is not, then takes their geometric
-    mean, rounded to three digits, so that searches share points. It assumes that whoever misses at a rate misses at
-    all higher ones.
+    From its first rate the search doubles and halves until one rate is met and one is missed. Then it goes on at the
+    geometric mean of the highest rate that is good and the lowest that is not; and where rates stayed undecided, at
+    those between them and the nearest decided ones, half as closely. Rates have three digits, so that searches share
+    points. All this takes for granted that who misses at a rate misses at all higher ones.
 
     Attributes:
         evaluations: the last of every rate, in the order in which the rates were tried.
@@ -170,29 +171,44 @@ class Search:
 
     @property
     def capacity(self) -> float | None:
-        """The highest rate that is good; None if none is."""
-        return max((rate for rate, evaluation in self.evaluations.items() if evaluation.is_good), default=None)
+        """The highest rate that is good and below every rate that is not; None if there is none."""
+        return self._bracket()[0]
 
     @property
     def interval(self) -> tuple[float | None, float | None]:
         """The highest rate that is met and the lowest that is missed, each decided; None where the search saw none."""
-        by_verdict = {
-            verdict: [rate for rate, evaluation in self.evaluations.items() if evaluation.verdict is verdict]
-            for verdict in Verdict
-        }
-        return max(by_verdict[Verdict.MET], default=None), min(by_verdict[Verdict.MISSED], default=None)
+        missed = min(self._rates(Verdict.MISSED), default=None)
+        met = [rate for rate in self._rates(Verdict.MET) if missed is None or rate < missed]
+        return max(met, default=None), missed
 
     def _next_rate(self) -> float | None:
-        bounds, good = self.bounds, self.capacity
+        """Out until one rate is met and one is missed, then in between good and bad, then to the interval's ends."""
+        bounds, (met, missed) = self.bounds, self.interval
+        if met is None and (least := min(self.evaluations)) > bounds.lowest:
+            return rounded(max(least / 2, bounds.lowest))
+        if missed is None and (most := max(self.evaluations)) < bounds.highest:
+            return rounded(min(most * 2, bounds.highest))
+        undecided = self._rates(Verdict.UNDECIDED)
+        ends = (met, min(undecided, default=None)), (max(undecided, default=None), missed)
+        further = (_between(*end, 2 * bounds.precision) for end in ends)
+        return _between(*self._bracket(), bounds.precision) or next(filter(None, further), None)
+
+    def _bracket(self) -> tuple[float | None, float | None]:
+        """The rates that the capacity lies between, by verdicts and means."""
         bad = min((rate for rate, evaluation in self.evaluations.items() if not evaluation.is_good), default=None)
-        if good is None and bad is not None:
-            return rounded(max(bad / 2, bounds.lowest)) if bad > bounds.lowest else None
-        if good is not None and bad is None:
-            return rounded(min(good * 2, bounds.highest)) if good < bounds.highest else None
-        if good is None or bad is None or bad <= good * (1 + bounds.precision):
-            return None
-        middle = rounded(math.sqrt(good * bad))
-        return middle if good < middle < bad else None
+        good = [rate for rate, e in self.evaluations.items() if e.is_good and (bad is None or rate < bad)]
+        return max(good, default=None), bad
+
+    def _rates(self, verdict: Verdict) -> list[float]:
+        return [rate for rate, evaluation in self.evaluations.items() if evaluation.verdict is verdict]
+
+
+def _between(low: float | None, high: float | None, precision: float) -> float | None:
+    """The rate in the middle of two, unless they are as close as they need to be."""
+    if low is None or high is None or high <= low * (1 + precision):
+        return None
+    middle = rounded(math.sqrt(low * high))
+    return middle if low < middle < high else None
 
 
 def rounded(rate: float) -> float:

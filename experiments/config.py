@@ -105,8 +105,9 @@ class Composed:
         if name not in known:
             raise InputError(f"there is no scheduler {name!r}; there are {', '.join(known)}")
         chosen = self.with_choice("scheduler", name)
-        given = {key: OmegaConf.select(self.config, key) for key in self.varied if key.startswith("scheduler.")}
-        return chosen.with_values({key: value for key, value in given.items() if OmegaConf.select(chosen.config, key)})
+        taken = {f"scheduler.{key}" for key in chosen.config.scheduler} - {"scheduler._target_"}
+        given = [key for key in self.varied if key.startswith("scheduler.") and (key in taken or name == "custom")]
+        return chosen.with_values({key: OmegaConf.select(self.config, key) for key in given})
 
     def question(self, kind: type[Question]) -> Question:
         """The node `question`, what an experiment asks beside its points, as the dataclass `kind`.

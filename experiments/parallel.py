@@ -6,7 +6,7 @@ A sweep leaves this to Hydra's launchers; here the points of one round may depen
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class Made:
 
     said: str
     folder: Path | None = None
-    summary: dict[str, Any] | None = None
+    summary: dict[str, Any] = field(default_factory=dict)
     error: str = ""
 
 
@@ -51,6 +51,18 @@ def make(composed: Composed) -> Made:
         return Made(said, point.folder, storage.read_summary(point.folder))
     except TwinserveError as error:
         return Made("FAILED", error=str(error))
+
+
+def under_each(composed: Composed, names: Sequence[str]) -> dict[str, Composed]:
+    """The point under each of these policies, by label; one that the command line gives by its path joins them.
+
+    Raises:
+        InputError: there is no such policy, or a point cannot be made under it.
+    """
+    if composed.choices.get("scheduler") == "custom" and "custom" not in names:
+        names = ["custom", *names]
+    policies = [composed.with_scheduler(str(name)) for name in names]
+    return {read_point(policy).label: policy for policy in policies}
 
 
 def num_jobs(composed: Composed) -> int:

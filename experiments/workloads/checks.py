@@ -60,6 +60,16 @@ def one_of(key: str, value: object, choices: Sequence[str]) -> None:
         raise InputError(f"{key}={value}: it must be {' or '.join(choices)}")
 
 
+def some(key: str, value: object, example: str) -> None:
+    """Refuse `value` unless it is a list with something in it.
+
+    Raises:
+        InputError: naming `key` and an example of a right one.
+    """
+    if not isinstance(value, list) or not value:
+        raise InputError(f"{key}={value}: it must be a list such as {example}")
+
+
 def text(key: str, value: object) -> None:
     """Refuse `value` unless it is a text with something in it.
 
