@@ -5,12 +5,13 @@ The metrics are defined in `experiments.metrics`; what is said of many values, i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from experiments import metrics
+from experiments import fairness, metrics
 from experiments.columns import Bools, Floats, Ints, RequestColumns, StepColumns
 from experiments.distribution import Distribution
 from schedulers.records import RequestRecord, StepRecord
@@ -46,7 +47,7 @@ def summarize_pieces(
     `batch_size` is how many requests a step computed, `step_tokens` how many tokens; `kv_usage`, `running` and
     `waiting` are weighted by the time of steps; all of these are of one engine, over all engines. `busy_share` is the
     mean over the engines. `by_priority` is there when requests have more than one priority, `by_replica` when there are
-    several engines.
+    several engines, `fairness` (see `fairness.summarize`) when requests are of several clients.
 
     Args:
         steps: pieces of the run; walked once.
@@ -82,6 +83,8 @@ def summarize_pieces(
     if len(priorities) > 1:
         targets = told.num_with_target > 0
         figures["by_priority"] = {str(name): priorities[name].figures(targets) for name in sorted(priorities)}
+    if clients := fairness.summarize(requests, told.clients, told.span_s):
+        figures["fairness"] = clients
     if replicas > 1:
         figures["by_replica"] = {
             str(replica): {**engine.figures(told.makespan_s), **done.of_replica(replica, told.makespan_s)}
@@ -98,7 +101,9 @@ class _Requests:
         self._num = self._num_completed = self._num_aborted = self._num_met = self._num_with_own = 0
         self.num_with_target = 0
         self._prompt_tokens = self._output_tokens = self._looked_up = self._cached = 0
-        self._first_s, self._last_s = np.inf, -np.inf
+        self.span_s = (np.inf, -np.inf)
+        #: How many requests each has.
+        self.clients = Counter[str]()
 
     @property
     def are_known(self) -> bool:
@@ -106,7 +111,7 @@ class _Requests:
 
     @property
     def makespan_s(self) -> float:
-        return float(self._last_s - self._first_s) if self._num else 0.0
+        return float(self.span_s[1] - self.span_s[0]) if self._num else 0.0
 
     @property
     def hit_share(self) -> float | None:
@@ -134,8 +139,9 @@ class _Requests:
         self._output_tokens += int(columns.num_output_tokens[completed].sum())
         self._looked_up += int(columns.num_prompt_tokens[scheduled].sum())
         self._cached += int(columns.num_cached_tokens[scheduled].sum())
-        self._first_s = min(self._first_s, columns.arrival_s.min(initial=np.inf))
-        self._last_s = max(self._last_s, columns.finish_s.max(initial=-np.inf))
+        first_s, last_s = columns.arrival_s.min(initial=np.inf), columns.finish_s.max(initial=-np.inf)
+        self.span_s = (min(self.span_s[0], first_s), max(self.span_s[1], last_s))
+        self.clients.update(columns.client_id)
 
     def figures(self, slo: SLO | None) -> dict[str, Any]:
         makespan, aims = self.makespan_s, self.num_with_target > 0

@@ -64,8 +64,12 @@ def _draw(
         for x, mean, (variant, _) in zip(xs, means, found, strict=True):
             face = "white" if variant.is_base else look.color
             axes.plot(x, mean, marker=look.marker, color=look.color, markerfacecolor=face)
-        lower = [max(mean - half, 0.3 * mean) for mean, half in zip(means, halves, strict=True)]
-        upper = [mean + half for mean, half in zip(means, halves, strict=True)]
+        # Zero has no place on a logarithmic scale, nor has a share above 100 %.
+        lower = [max(mean - half, 0.01 * mean) for mean, half in zip(means, halves, strict=True)]
+        upper = [
+            min(mean + half, 100.0 if metric == "within SLO" else mean + half)
+            for mean, half in zip(means, halves, strict=True)
+        ]
         if numeric:
             axes.fill_between(xs, lower, upper, color=look.color, alpha=0.13, linewidth=0)
         else:

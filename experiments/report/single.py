@@ -7,6 +7,7 @@ from pathlib import Path
 
 from experiments.report import details
 from experiments.report.charts import Chart, chart_files
+from experiments.report.clients import clients_chart
 from experiments.report.description import RunDescription
 from experiments.report.page import chart_section, description_section, page, warnings_section
 from experiments.report.samples import Sample
@@ -74,4 +75,5 @@ def _study(run: OpenRun) -> Study:
 
 def _charts(run: OpenRun, study: Study) -> list[Chart]:
     drawn = {"": (study.series[0], Sample.of(run))}
-    return [chart(drawn, study, "") for chart in (details.cdf_chart, details.histogram_chart, details.timeline_chart)]
+    charts = [chart(drawn, study, "") for chart in (details.cdf_chart, details.histogram_chart, details.timeline_chart)]
+    return [*charts, clients_chart(run)] if "fairness" in run.summary else charts
