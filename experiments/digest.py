@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 #: Modules of this folder that make a run, or its files.
 CODE = (
-    "columns", "conservation", "decision_log", "distribution", "fairness", "metrics", "recording", "run", "storage", "summary",
-    "trace",
+    "columns", "conservation", "decision_log", "distribution", "fairness", "metrics", "recording", "run", "storage",
+    "summary", "trace",
 )  # fmt: skip
 
 

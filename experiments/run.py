@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from experiments import decision_log, storage
 from experiments.config import Composed, Point, read_point
 from experiments.conservation import violations
 from experiments.recording import Recording
+from experiments.step_histogram import step_histogram
 from experiments.summary import summarize_pieces
 from experiments.trace import told_of_cut
 from experiments.workloads import Plan, WorkloadRequest, check_lengths, checks
@@ -27,10 +29,23 @@ if TYPE_CHECKING:
 PROGRESS_INTERVAL_S = 5.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """The node `question` of `experiment=run`: see conf/experiment/run.yaml."""
+
+    histogram: bool | None
+
+    def __post_init__(self) -> None:
+        if self.histogram is not None:
+            checks.flag("question.histogram", self.histogram)
+
+
 def run(composed: Composed) -> None:
-    """`experiment=run`: make one run and say where it lies."""
-    point = read_point(composed)
+    """`experiment=run`: make one run, say what came of it and where it lies."""
+    question, point = composed.question(Question), read_point(composed)
     print(ensure(point))
+    if sys.stdout.isatty() if question.histogram is None else question.histogram:
+        print(step_histogram(storage.read_run(point.folder).steps))
 
     from experiments.report import write_run_page
 

@@ -44,12 +44,14 @@ class Chart:
     columns: int = 3
     #: Behind a fold of the page, for those who want more.
     folded: bool = False
+    #: Of each panel, width and height in inches.
+    panel_size_in: tuple[float, float] = (PANEL_WIDTH_IN, PANEL_HEIGHT_IN)
 
 
-def panel_svg(panel: Panel, prefix: str) -> str:
+def panel_svg(panel: Panel, prefix: str, size_in: tuple[float, float] = (PANEL_WIDTH_IN, PANEL_HEIGHT_IN)) -> str:
     """The panel as an `<svg>` element to stand in HTML; `prefix` keeps its ids apart from those of others."""
     with _settings():
-        figure = _figure(PANEL_WIDTH_IN, PANEL_HEIGHT_IN)
+        figure = _figure(*size_in)
         figure.patch.set_alpha(0)
         axes = figure.add_subplot()
         axes.patch.set_alpha(0)
@@ -63,13 +65,14 @@ def chart_files(chart: Chart) -> dict[str, bytes]:
     columns = min(chart.columns, len(chart.panels))
     rows = -(-len(chart.panels) // columns)
     with _settings():
-        figure = _figure(columns * PANEL_WIDTH_IN, rows * (PANEL_HEIGHT_IN + 0.2) + 0.35)
+        width, height = chart.panel_size_in
+        figure = _figure(columns * width, rows * (height + 0.2) + 0.35)
         for i, panel in enumerate(chart.panels):
             axes = figure.add_subplot(rows, columns, i + 1)
             axes.set_title(panel.title)
             panel.draw(axes)
         if chart.legend:
-            _add_legend(figure, chart.legend, columns)
+            _add_legend(figure, chart.legend, columns * width)
         png = _save(figure, "png", {"Software": None})
         figure.set_layout_engine("none")  # it stands; to compute it again for the PDF would take as long as drawing
         pdf = _save(figure, "pdf", {"CreationDate": None})
@@ -117,7 +120,7 @@ def _save(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:
     return buffer.getvalue()
 
 
-def _add_legend(figure: Figure, legend: Mapping[str, Look], columns: int) -> None:
+def _add_legend(figure: Figure, legend: Mapping[str, Look], width_in: float) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
@@ -125,7 +128,7 @@ def _add_legend(figure: Figure, legend: Mapping[str, Look], columns: int) -> Non
         for label, look in legend.items()
     ]
     longest = max(map(len, legend))
-    per_row = max(1, int(columns * PANEL_WIDTH_IN / (0.09 * longest + 0.6)))
+    per_row = max(1, int(width_in / (0.09 * longest + 0.6)))
     figure.legend(handles=handles, loc="outside upper left", ncols=min(per_row, len(handles)))
 
 

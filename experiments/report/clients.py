@@ -50,6 +50,7 @@ def _draw_service(fairness: Fairness, looks: dict[str, Look], axes: Axes) -> Non
     for row, look in enumerate(looks.values()):
         axes.plot(fairness.time_s - start_s, fairness.service[row] / 1e3, color=look.color)
     scale(axes, "y", [float(fairness.service.max()) / 1e3], log=False)
+    axes.set_xlim(0, float(fairness.time_s[-1] - start_s))
     axes.set_xlabel("time from the first arrival (s)")
     axes.set_ylabel("weighted tokens (thousands)")
 
@@ -70,5 +71,6 @@ def _draw_gap(fairness: Fairness, axes: Axes) -> None:
     axes.fill_between(time_s, fairness.gap / 1e3, color=MUTED[0], alpha=0.25, linewidth=0)
     axes.plot(time_s, fairness.gap / 1e3, color=MUTED[0], linewidth=1.2)
     scale(axes, "y", [float(fairness.gap.max()) / 1e3], log=False)
+    axes.set_xlim(0, float(time_s[-1]))
     axes.set_xlabel("time from the first arrival (s)")
     axes.set_ylabel("weighted tokens (thousands)")

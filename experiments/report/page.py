@@ -25,9 +25,10 @@ def page(title: str, sections: Iterable[str]) -> bytes:
 
 def chart_section(chart: Chart) -> str:
     """A chart with its legend, its caption and links to its files."""
+    drawn = [panel_svg(panel, f"{chart.name}-{i}", chart.panel_size_in) for i, panel in enumerate(chart.panels)]
     panels = "".join(
-        f'<div class="panel"><h3>{escape(panel.title)}</h3>{panel_svg(panel, f"{chart.name}-{i}")}</div>'
-        for i, panel in enumerate(chart.panels)
+        f'<div class="panel"><h3>{escape(panel.title)}</h3>{svg}</div>'
+        for panel, svg in zip(chart.panels, drawn, strict=True)
     )
     links = " ".join(f'<a href="figures/{chart.name}.{kind}">{kind.upper()}</a>' for kind in ("png", "pdf"))
     figure = (
