@@ -45,7 +45,8 @@ def run(composed: Composed) -> None:
     question, point = composed.question(Question), read_point(composed)
     print(ensure(point))
     if sys.stdout.isatty() if question.histogram is None else question.histogram:
-        print(step_histogram(storage.read_run(point.folder).steps))
+        encoding = sys.stdout.encoding or "utf-8"  # a terminal that has no blocks shows question marks
+        print(step_histogram(storage.read_run(point.folder).steps).encode(encoding, "replace").decode(encoding))
 
     from experiments.report import write_run_page
 
