@@ -3,7 +3,8 @@
 The format is the Trace Event Format: steps are slices on the engine's track, KV usage and the numbers of requests
 running and waiting are counters, and every request is an asynchronous slice that holds `queued`, `prefill` and
 `decode`. Each engine of a cluster is a process of the trace, and its requests are another. Times are microseconds from
-the start of the run's clock.
+the start of the run's clock, whole ones, so that where a step follows another its start is that one's end exactly:
+Perfetto drops a slice that overlaps the one before it, by however little.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from experiments.columns import Bools, Floats, RequestColumns, StepColumns
+from experiments.columns import Bools, Floats, Ints, RequestColumns, StepColumns
 from schedulers.records import RequestRecord, StepRecord
 
 #: Beyond this many steps or requests a trace shows the beginning of the run: viewers grow slow, and files large.
@@ -133,8 +134,8 @@ def _earliest_arrivals(requests: Iterable[RequestColumns], count: int) -> tuple[
 def _step_events(steps: StepColumns, shown: Bools, replica: int) -> Iterator[str]:
     columns = (
         steps.step,
-        steps.start_s * 1e6,
-        (steps.end_s - steps.start_s) * 1e6,
+        _microseconds(steps.start_s),
+        _microseconds(steps.end_s),
         steps.num_prefill_tokens,
         steps.num_decode_tokens,
         steps.num_running,
@@ -143,21 +144,25 @@ def _step_events(steps: StepColumns, shown: Bools, replica: int) -> Iterator[str
         steps.num_preemptions,
     )
     process = _engine(replica)
-    end_us = 0.0
-    for step, start_us, length_us, prefill, decode, running, waiting, usage, preemptions in zip(
+    last_us = 0
+    for step, start_us, end_us, prefill, decode, running, waiting, usage, preemptions in zip(
         *(column[shown].tolist() for column in columns), strict=True
     ):
-        if start_us > end_us:
-            yield _counters(process, end_us, 0, 0, 0.0)  # the engine was idle since the last step
-        end_us = start_us + length_us
+        if start_us > last_us:
+            yield _counters(process, last_us, 0, 0, 0.0)  # the engine was idle since the last step
+        last_us = end_us
         kind = "mixed" if prefill and decode else "prefill" if prefill else "decode"
         yield (
-            f'{{"ph":"X","pid":{process},"tid":1,"name":"{kind}","ts":{start_us:.3f},"dur":{length_us:.3f},"args":{{'
+            f'{{"ph":"X","pid":{process},"tid":1,"name":"{kind}","ts":{start_us},"dur":{end_us - start_us},"args":{{'
             f'"step":{step},"tokens":{prefill + decode},"prefill":{prefill},"decode":{decode},'
             f'"running":{running},"waiting":{waiting},"preemptions":{preemptions}}}}}'
         )
         yield _counters(process, start_us, running, waiting, usage)
-    yield _counters(process, end_us, 0, 0, 0.0)
+    yield _counters(process, last_us, 0, 0, 0.0)
+
+
+def _microseconds(times_s: Floats) -> Ints:
+    return np.rint(times_s * 1e6).astype(np.int64)
 
 
 def _life(requests: RequestColumns, i: int, first_token_s: float, number: int) -> Iterator[str]:
@@ -189,11 +194,11 @@ def _life(requests: RequestColumns, i: int, first_token_s: float, number: int) -
 def _span(phase: str, who: tuple[int, int], name: str, time_s: float, args: str = "{}") -> str:
     process, number = who
     ids = f'"cat":"request","id":{number},"pid":{process},"tid":1'
-    return f'{{"ph":"{phase}",{ids},"name":"{name}","ts":{time_s * 1e6:.3f},"args":{args}}}'
+    return f'{{"ph":"{phase}",{ids},"name":"{name}","ts":{round(time_s * 1e6)},"args":{args}}}'
 
 
-def _counters(process: int, time_us: float, running: int, waiting: int, usage: float) -> str:
-    at = f'"ph":"C","pid":{process},"ts":{time_us:.3f}'
+def _counters(process: int, time_us: int, running: int, waiting: int, usage: float) -> str:
+    at = f'"ph":"C","pid":{process},"ts":{time_us}'
     return (
         f'{{{at},"name":"requests","args":{{"running":{running},"waiting":{waiting}}}}},\n'
         f'{{{at},"name":"KV usage (%)","args":{{"usage":{usage:.2f}}}}}'
