@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,14 @@ def run_hydra(arguments: list[str]) -> int:
             "a worker process of the sweep was killed (was memory short?); finished points are kept, and the same "
             "command goes on from there"
         ) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("ray", "submitit"):
+            raise
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise TwinserveError(
+            f"a job of the sweep ended without an answer ({said[-1].strip()}); finished points are kept, and the same "
+            "command goes on from there"
+        ) from error
     return 0
 
 
@@ -156,6 +165,8 @@ def check_choices(arguments: Sequence[str]) -> None:
                 f"did you mean {groups[0]}={argument}?" if groups else "arguments are key=value, such as experiment=run"
             )
             raise InputError(f"{argument!r} is not understood: {hint}")
+        if key == "hydra/launcher":
+            check_launcher(value)
         if equals and key in GROUPS and not set(value) & set("([{'\""):  # Hydra's own grammar is left to Hydra
             known = files_of(key)
             for name in value.split(","):
@@ -163,6 +174,19 @@ def check_choices(arguments: Sequence[str]) -> None:
                     close = difflib.get_close_matches(name, known, n=1)
                     hint = f"did you mean {close[0]}? " if close else ""
                     raise InputError(f"there is no {key} {name!r}; {hint}There are: {', '.join(known)}")
+
+
+def check_launcher(name: str) -> None:
+    """Refuse one of Hydra's launchers for clusters whose package is not there.
+
+    Raises:
+        InputError: saying how to install it.
+    """
+    kind = name.partition("_")[0]
+    if kind in ("ray", "submitit") and find_spec(f"hydra_plugins.hydra_{kind}_launcher") is None:
+        raise InputError(
+            f"hydra/launcher={name} needs hydra-{kind}-launcher, which is not installed: pip install twinserve[cluster]"
+        )
 
 
 def files_of(group: str) -> list[str]:

@@ -1,0 +1,116 @@
+"""Service, gaps and Jain's index, on requests whose figures can be worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import metrics, storage
+from experiments.fairness import Fairness, summarize
+from experiments.report import write_run_page
+from schedulers.records import RequestRecord
+from tests.experiments.command_line import twinserve
+from tests.experiments.synthetic import toy_run
+
+
+def request(
+    client: str, arrival: float, scheduled: float | None, tokens: tuple[float, ...], *, prompt: int = 100,
+    cached: int = 0, finish: float | None = None,
+) -> RequestRecord:  # fmt: skip
+    end = tokens[-1] if finish is None else finish
+    reason = "stop" if tokens and finish is None else "abort"
+    return RequestRecord(
+        f"{client}{arrival}", arrival, scheduled, end, tokens, reason, prompt, len(tokens), cached, 0, 0, client, "",
+        None, None,
+    )  # fmt: skip
+
+
+def at(fairness: Fairness, client: str, time_s: float) -> float:
+    return float(np.interp(time_s, fairness.time_s, fairness.service[fairness.clients.index(client)]))
+
+
+def test_a_prompt_counts_evenly_until_the_first_token_and_each_token_twice_when_it_is_known() -> None:
+    fairness = Fairness.of([request("a", 0.0, 2.0, (4.0, 5.0, 10.0)), request("b", 0.0, None, (), finish=10.0)])
+    assert [at(fairness, "a", time) for time in (1, 3, 4.5, 7, 10)] == pytest.approx([0, 50, 102, 104, 106], abs=0.2)
+    assert at(fairness, "b", 10) == 0
+
+
+def test_cached_tokens_and_prompts_that_never_gave_a_token_count_nothing() -> None:
+    cached = request("a", 0.0, 1.0, (2.0,), cached=60)
+    aborted = request("b", 0.0, 1.0, (), finish=5.0)
+    fairness = Fairness.of([cached, aborted])
+    assert fairness.service[:, -1].tolist() == pytest.approx([42, 0])
+
+
+def test_weights_are_as_given() -> None:
+    fairness = Fairness.of([request("a", 0.0, 1.0, (2.0, 3.0))], input_weight=0.5, output_weight=10)
+    assert fairness.service[0, -1] == pytest.approx(70)
+
+
+def serve(client: str, count: int, every: float, until: float) -> list[RequestRecord]:
+    """A client with `count` requests at time 0, of which one starts every so often and has its tokens at once."""
+    starts = [(number + 1) * every for number in range(count)]
+    return [request(client, 0.0, start, (start + 1e-3,), prompt=98) for start in starts if start < until]
+
+
+def test_the_gap_between_clients_that_both_wait_is_what_one_was_served_more() -> None:
+    fairness = Fairness.of([*serve("a", 100, 0.1, 10.0), *serve("b", 50, 0.2, 10.0)])
+    assert fairness.gap.max() == pytest.approx(5000, rel=0.05)  # 99 requests against 49, of 100 each
+    assert fairness.widest in (("a", "b"), ("b", "a"))
+    assert fairness.jain_index == pytest.approx(0.9, abs=0.01)  # rates of 2 to 1: 9 / (2 * 5)
+
+
+def test_clients_served_alike_have_no_gap_beyond_a_request_and_a_jain_index_of_one() -> None:
+    fairness = Fairness.of([*serve("a", 100, 0.1, 10.0), *serve("b", 100, 0.1, 10.0)])
+    assert fairness.gap.max() <= 101
+    assert fairness.jain_index == pytest.approx(1.0)
+
+
+def test_while_only_one_client_waits_no_gap_grows() -> None:
+    fairness = Fairness.of([*serve("a", 100, 0.1, 10.0), request("b", 0.0, 0.0, (0.5,))])
+    assert fairness.gap.max() == 0
+    assert fairness.widest is None
+    assert fairness.jain_index is None
+
+
+def test_a_gap_begins_anew_when_a_client_has_stopped_waiting() -> None:
+    """Both wait in 0-4 s and in 6-10 s; in each a is served 4,000 more, and in between 2,000 that count for nothing."""
+    served = serve("a", 100, 0.1, 10.0)
+    waits = [request("b", 0.0, 4.0, (4.5,)), request("b", 6.0, 10.0, (10.5,))]
+    fairness = Fairness.of([*served, *waits])
+    assert fairness.gap.max() == pytest.approx(4000, rel=0.05)
+
+
+def test_a_summary_has_fairness_only_where_there_are_several_clients() -> None:
+    assert summarize([request("a", 0.0, 1.0, (2.0,))]) is None
+    both = summarize([request("a", 0.0, 1.0, (2.0,)), request("b", 0.0, 1.0, (2.0,))])
+    assert both is not None
+    assert set(both["clients"]) == {"a", "b"}
+    assert both["clients"]["a"]["service"] == pytest.approx(102)
+
+
+def test_requests_that_all_ended_at_once_have_a_summary() -> None:
+    ends = [request(client, 1.0, None, (), finish=1.0) for client in "ab"]
+    summary = summarize(ends)
+    assert summary is not None
+    assert (summary["largest_gap"], summary["jain_index"]) == (0, None)
+
+
+def test_a_run_s_page_shows_its_clients_when_there_are_several(tmp_path: Path) -> None:
+    steps, requests = toy_run(rate=8, num_requests=60)
+    named = [record._replace(client_id="ab"[number % 2]) for number, record in enumerate(requests)]
+    for folder, records in ((tmp_path / "one", requests), (tmp_path / "two", named)):
+        storage.write_run(folder, "", steps, records, metrics.summarize(steps, records, None))
+        page = write_run_page(folder).read_text()
+        assert ("Clients side by side" in page) == (folder.name == "two")
+        assert (folder / "figures" / "clients.png").is_file() == (folder.name == "two")
+
+
+def test_a_workload_with_two_clients_leaves_its_fairness_in_the_summary(tmp_path: Path) -> None:
+    done = twinserve("workload=two_classes", "workload.num_requests=60", "cost=roofline", f"results={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "points").iterdir()
+    fairness = storage.read_summary(folder)["fairness"]
+    assert set(fairness["clients"]) == {"people", "job"}
