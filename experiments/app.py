@@ -85,14 +85,24 @@ def run_hydra(arguments: list[str]) -> int:
             "command goes on from there"
         ) from error
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("ray", "submitit"):
+        if not {"ray", "submitit"} & set(rooms_of(error)):
             raise
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise TwinserveError(
-            f"a job of the sweep ended without an answer ({said[-1].strip()}); finished points are kept, and the same "
-            "command goes on from there"
+            f"the sweep's launcher gave up ({said[-1].strip()}); finished points are kept, and the same command goes "
+            "on from there"
         ) from error
     return 0
+
+
+def rooms_of(error: Exception) -> list[str]:
+    """The packages that an error's class, and the code that raised it, come from."""
+    places = [type(error).__module__]
+    trace = error.__traceback__
+    while trace is not None:
+        places.append(str(trace.tb_frame.f_globals.get("__name__")))
+        trace = trace.tb_next
+    return [place.partition(".")[0] for place in (places[0], places[-1])]
 
 
 def answer(config: DictConfig) -> None:

@@ -10,9 +10,10 @@ import pytest
 from experiments import metrics, storage
 from experiments.fairness import Fairness, summarize
 from experiments.report import write_run_page
+from experiments.run import ensure
 from schedulers.records import RequestRecord
-from tests.experiments.command_line import twinserve
 from tests.experiments.synthetic import toy_run
+from tests.experiments.test_run import point
 
 
 def request(
@@ -101,16 +102,12 @@ def test_requests_that_all_ended_at_once_have_a_summary() -> None:
 def test_a_run_s_page_shows_its_clients_when_there_are_several(tmp_path: Path) -> None:
     steps, requests = toy_run(rate=8, num_requests=60)
     named = [record._replace(client_id="ab"[number % 2]) for number, record in enumerate(requests)]
-    for folder, records in ((tmp_path / "one", requests), (tmp_path / "two", named)):
-        storage.write_run(folder, "", steps, records, metrics.summarize(steps, records, None))
-        page = write_run_page(folder).read_text()
-        assert ("Clients side by side" in page) == (folder.name == "two")
-        assert (folder / "figures" / "clients.png").is_file() == (folder.name == "two")
+    storage.write_run(tmp_path, "", steps, named, metrics.summarize(steps, named, None))
+    assert "Clients side by side" in write_run_page(tmp_path).read_text()
+    assert (tmp_path / "figures" / "clients.png").is_file()
 
 
 def test_a_workload_with_two_clients_leaves_its_fairness_in_the_summary(tmp_path: Path) -> None:
-    done = twinserve("workload=two_classes", "workload.num_requests=60", "cost=roofline", f"results={tmp_path}")
-    assert done.returncode == 0, done.stderr
-    (folder,) = (tmp_path / "points").iterdir()
-    fairness = storage.read_summary(folder)["fairness"]
-    assert set(fairness["clients"]) == {"people", "job"}
+    run = point("workload=two_classes", f"results={tmp_path}")
+    ensure(run)
+    assert set(storage.read_summary(run.folder)["fairness"]["clients"]) == {"people", "job"}

@@ -7,20 +7,19 @@ from pathlib import Path
 import pytest
 
 from experiments.gantt import rows_of
-from experiments.run import simulate_point
+from experiments.run import ensure, simulate_point
 from tests.experiments.command_line import twinserve
 from tests.experiments.test_run import point
 
-SMALL = ("cost=roofline", "workload.rate=60", "workload.num_requests=40", "engine.num_blocks=1200",
-         "mode.decisions=true")  # fmt: skip
+BUSY = ("workload.rate=60", "workload.num_requests=24", "engine.num_blocks=900", "mode.decisions=true")
 
 
 def test_rows_hold_every_token_that_was_computed_and_every_preemption() -> None:
-    outcome = simulate_point(point("workload.rate=60", "engine.num_blocks=1200", "mode.decisions=true"))
+    outcome = simulate_point(point(*BUSY))
     assert outcome.decisions
     last = outcome.decisions[-1].step
     rows = rows_of(outcome.decisions, 1, last)
-    assert [row.request_id for row in rows] == [f"r{number:05}" for number in range(40)]
+    assert [row.request_id for row in rows] == [f"r{number:05}" for number in range(24)]
     assert sum(sum(row.prefills.values()) for row in rows) == sum(step.num_prefill_tokens for step in outcome.steps)
     assert sum(len(row.decodes) for row in rows) == sum(step.num_decode_tokens for step in outcome.steps)
     preempted = sum(len(row.preempted) for row in rows)
@@ -31,7 +30,7 @@ def test_rows_hold_every_token_that_was_computed_and_every_preemption() -> None:
 
 
 def test_a_part_of_a_run_is_that_part_of_the_whole() -> None:
-    outcome = simulate_point(point("workload.rate=60", "engine.num_blocks=1200", "mode.decisions=true"))
+    outcome = simulate_point(point(*BUSY))
     assert outcome.decisions
     whole = {row.request_id: row for row in rows_of(outcome.decisions, 1, len(outcome.decisions))}
     for row in rows_of(outcome.decisions, 50, 80):
@@ -40,13 +39,13 @@ def test_a_part_of_a_run_is_that_part_of_the_whole() -> None:
 
 
 def test_the_steps_of_a_stored_run_are_drawn_and_a_wrong_range_is_one_error(tmp_path: Path) -> None:
-    assert twinserve(*SMALL, f"results={tmp_path}").returncode == 0
-    (folder,) = (tmp_path / "points").iterdir()
-    done = twinserve("experiment=gantt", f"path={folder}", "question.first_step=10", "question.last_step=30")
+    run = point(*BUSY, f"results={tmp_path}")
+    ensure(run)
+    done = twinserve("experiment=gantt", f"path={run.folder}", "question.first_step=10", "question.last_step=30")
     assert done.returncode == 0, done.stderr
     assert "steps 10 to 30: " in done.stdout
     for kind in ("png", "pdf"):
-        assert (folder / "figures" / f"gantt_10_30.{kind}").stat().st_size > 5000
+        assert (run.folder / "figures" / f"gantt_10_30.{kind}").stat().st_size > 5000
 
 
 @pytest.mark.parametrize(

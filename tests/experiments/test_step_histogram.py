@@ -33,7 +33,7 @@ def test_a_run_without_steps_has_an_empty_histogram() -> None:
 
 
 def test_a_pipe_gets_no_histogram_unless_it_is_asked_for(tmp_path: Path) -> None:
-    small = ("cost=roofline", "workload.num_requests=20", f"results={tmp_path}")
+    small = ("cost=roofline", "workload.num_requests=5", "workload.rate=50", f"results={tmp_path}")
     assert "tokens per step" not in twinserve(*small).stdout
     assert "tokens per step" in twinserve(*small, "question.histogram=true").stdout
     wrong = twinserve(*small, "question.histogram=7")
