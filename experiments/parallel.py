@@ -5,6 +5,8 @@ A sweep leaves this to Hydra's launchers; here the points of one round may depen
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,9 +40,30 @@ def make_all(points: Sequence[Composed], jobs: int) -> Iterator[Made]:
 
     Those that were made before are not made again. A point that fails does not stop the others.
     """
-    from joblib import Parallel, delayed
+    if jobs == 1:
+        yield from map(make, points)
+        return
+    from joblib import cpu_count
+    from joblib.externals.loky import get_reusable_executor
 
-    yield from Parallel(n_jobs=jobs, return_as="generator")(delayed(make)(point) for point in points)
+    executor = get_reusable_executor(max_workers=cpu_count() if jobs == -1 else jobs)
+    with _out_of_reach_of_ctrl_c():
+        pending = [executor.submit(make, point) for point in points]
+    try:
+        yield from (future.result() for future in pending)
+    except (KeyboardInterrupt, GeneratorExit):
+        executor.shutdown(kill_workers=True)
+        raise
+
+
+@contextlib.contextmanager
+def _out_of_reach_of_ctrl_c() -> Iterator[None]:
+    """Processes started in here ignore Ctrl-C, which a terminal sends to all: whoever started them ends them."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def make(composed: Composed) -> Made:

@@ -16,8 +16,10 @@ SMALL = (
 
 LAUNCHERS = {
     "submitit": ["hydra/launcher=submitit_local"],
-    "ray": ["hydra/launcher=ray", "hydra.launcher.ray.init.address=local", "+hydra.launcher.ray.init.num_cpus=2",
-            "+hydra.launcher.ray.init.include_dashboard=false"],
+    "ray": [
+        "hydra/launcher=ray_cluster", "hydra.launcher.ray.init.address=local", "+hydra.launcher.ray.init.num_cpus=2",
+        "+hydra.launcher.ray.init.include_dashboard=false",
+    ],
 }  # fmt: skip
 
 
@@ -54,7 +56,7 @@ def test_a_point_that_fails_in_a_job_of_submitit_is_named_and_the_other_is_kept(
     assert len(list((tmp_path / "points").glob("*/summary.json"))) == 1
 
 
-@pytest.mark.parametrize("launcher", ["ray", "submitit_local", "submitit_slurm"])
+@pytest.mark.parametrize("launcher", ["ray", "ray_cluster", "submitit_local", "submitit_slurm"])
 def test_a_launcher_that_is_not_installed_is_refused_with_what_to_install(launcher: str, tmp_path: Path) -> None:
     kind = launcher.partition("_")[0]
     if is_installed(kind):

@@ -1,0 +1,119 @@
+"""`experiment=capacity` from the command line to its files, on small workloads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments.capacity import Question
+from schedulers import SLO, InputError
+from tests.experiments.command_line import start, twinserve
+
+SMALL = (
+    "experiment=capacity", "cost=roofline", "workload=fixed", "workload.num_requests=40", "workload.rate=64",
+    "question.precision=0.5", "question.max_seeds=3", "question.highest=5000",
+    "slo.ttft_s=0.1", "question.latencies=[ttft]",
+)  # fmt: skip
+
+USUAL = {"schedulers": ["fcfs"], "percentile": 99, "latencies": ["ttft", "tpot"], "share": None, "lowest": 0.01,
+         "highest": 100.0, "precision": 0.05, "min_seeds": 3, "max_seeds": 12}  # fmt: skip
+
+
+def test_the_number_of_processes_changes_nothing_and_what_was_tried_is_not_made_again(tmp_path: Path) -> None:
+    done = twinserve(*SMALL, "question.schedulers=[fcfs,chunked_prefill]", f"results={tmp_path}", "jobs=2")
+    assert done.returncode == 0, done.stderr
+    file = tmp_path / "capacity" / "capacity.json"
+    first, points = file.read_bytes(), sorted((tmp_path / "points").iterdir())
+    made = [point.stat().st_mtime_ns for point in points]
+    again = twinserve(*SMALL, "question.schedulers=[fcfs,chunked_prefill]", f"results={tmp_path}", "jobs=1")
+    assert again.stdout == done.stdout
+    assert file.read_bytes() == first
+    assert [point.stat().st_mtime_ns for point in sorted((tmp_path / "points").iterdir())] == made
+    found = json.loads(first)["schedulers"]
+    assert set(found) == {"fcfs", "chunked_prefill"}
+    for search in found.values():
+        low, high = search["interval"]
+        assert low <= search["capacity"] <= high
+    evaluations = sum(len(search["evaluations"]) for search in found.values())
+    assert len(points) == 3 * evaluations
+    assert {path.name for path in (tmp_path / "capacity").iterdir()} == {
+        "capacity.json", "capacity.txt", "figures", "report.html"
+    }  # fmt: skip
+
+
+def test_a_policy_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    failing = "scheduler._target_=tests.experiments.failing_policies.Raises"
+    done = twinserve(*SMALL, "question.schedulers=[fcfs]", failing, f"results={tmp_path}", "jobs=1")
+    assert done.returncode == 1
+    assert "Raises: step 1: Raises raised KeyError" in done.stderr
+    assert "Traceback" not in done.stderr
+    found = json.loads((tmp_path / "capacity" / "capacity.json").read_text())["schedulers"]
+    assert found["Raises"]["capacity"] is None
+    assert found["fcfs"]["capacity"] > 0
+
+
+def test_an_interrupted_search_keeps_its_points_and_goes_on_from_there(tmp_path: Path) -> None:
+    process = start(*SMALL, "workload.num_requests=300", "question.schedulers=[fcfs]", f"results={tmp_path}", "jobs=2")
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("points/*/summary.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "finished points are kept" in said
+    assert "Traceback" not in said
+    assert list(tmp_path.glob("points/*/summary.json"))
+    assert not (tmp_path / "capacity").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("schedulers", [], "question.schedulers"),
+        ("schedulers", "fcfs", "question.schedulers=fcfs: it must be a list"),
+        ("percentile", 98, "question.percentile=98: it must be one of"),
+        ("latencies", ["ttft", "e2e"], "question.latencies=e2e: it must be ttft or tpot or tbt"),
+        ("share", 1.5, "question.share=1.5: it must be at most 1"),
+        ("share", "much", "question.share=much"),
+        ("lowest", 0, "question.lowest=0"),
+        ("highest", 0.001, "question.highest=0.001: it must be at least question.lowest"),
+        ("precision", -1, "question.precision=-1"),
+        ("min_seeds", 1, "question.min_seeds=1: a confidence interval needs at least 2"),
+        ("max_seeds", 2, "question.max_seeds=2: it must be at least question.min_seeds"),
+        ("max_seeds", 2.5, "question.max_seeds=2.5: it must be a whole number"),
+    ],
+)
+def test_a_question_of_another_kind_is_refused_by_name(key: str, value: object, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        Question(**{**USUAL, key: value})  # type: ignore[arg-type]
+
+
+def test_without_a_target_there_is_nothing_to_meet_and_a_missing_one_binds_nobody() -> None:
+    question = Question(**USUAL)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no target for any of question"):
+        question.criteria(SLO())
+    assert [criterion.name for criterion in question.criteria(SLO(tpot_s=0.1))] == ["TPOT P99"]
+    tbt = Question(**{**USUAL, "latencies": ["tbt"]})  # type: ignore[arg-type]
+    assert [criterion.path for criterion in tbt.criteria(SLO(tpot_s=0.1))] == [("itl_s", "p99")]
+    share = Question(**{**USUAL, "share": 0.9})  # type: ignore[arg-type]
+    assert [criterion.name for criterion in share.criteria(SLO())] == ["requests within SLO"]
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [("jobs=0", "jobs=0"), ("question.schedulers=[fcfs,nothing]", "there is no scheduler 'nothing'"),
+     ("workload.num_requests=-1", "workload.num_requests=-1"), ("question.rate=3", "question.rate")],
+)  # fmt: skip
+def test_what_all_points_share_is_refused_in_a_line_before_any_is_made(
+    override: str, named: str, tmp_path: Path
+) -> None:
+    done = twinserve(*SMALL, override, f"results={tmp_path}")
+    assert done.returncode in (1, 2)
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "points").exists()
