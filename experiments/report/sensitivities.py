@@ -53,10 +53,11 @@ def _draw(
     numeric = all(is_number(value) for value in values)
     places = {value: float(value) if numeric else float(i) for i, value in enumerate(values)}
     shown, lines = [], []
-    for label, look in looks.items():
+    for series, (label, look) in enumerate(looks.items()):
         found = [(r.variant, e) for r in results if r.variant.scheduler == label and (e := r.figures[metric])]
         found.sort(key=lambda pair: places[pair[0].value])
-        xs = [places[variant.value] for variant, _ in found]
+        aside = 0.0 if numeric else 0.14 * (series - (len(looks) - 1) / 2)  # or one series would hide another
+        xs = [places[variant.value] + aside for variant, _ in found]
         means = [estimate.mean for _, estimate in found]
         (line,) = axes.plot(xs, means, color=look.color, linestyle=look.dash if numeric else "none")
         lines.append((look, line))
