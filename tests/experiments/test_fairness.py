@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from experiments import metrics, storage
+from experiments import storage
+from experiments.columns import RequestColumns
 from experiments.fairness import Fairness, summarize
 from experiments.report import write_run_page
 from experiments.run import ensure
+from experiments.summary import summarize as summarize_run
 from schedulers.records import RequestRecord
 from tests.experiments.synthetic import toy_run
 from tests.experiments.test_run import point
@@ -46,7 +50,7 @@ def test_cached_tokens_and_prompts_that_never_gave_a_token_count_nothing() -> No
 
 
 def test_weights_are_as_given() -> None:
-    fairness = Fairness.of([request("a", 0.0, 1.0, (2.0, 3.0))], input_weight=0.5, output_weight=10)
+    fairness = Fairness.of([request("a", 0.0, 1.0, (2.0, 3.0))], weights=(0.5, 10))
     assert fairness.service[0, -1] == pytest.approx(70)
 
 
@@ -84,9 +88,26 @@ def test_a_gap_begins_anew_when_a_client_has_stopped_waiting() -> None:
     assert fairness.gap.max() == pytest.approx(4000, rel=0.05)
 
 
+def summary_of(records: list[RequestRecord], pieces: int = 1) -> dict[str, Any] | None:
+    columns = [RequestColumns.of(records[i::pieces]) for i in range(pieces)]
+    span_s = (min(record.arrival_s for record in records), max(record.finish_s for record in records))
+    return summarize(columns, Counter(record.client_id for record in records), span_s)
+
+
+def test_a_run_in_pieces_has_the_figures_of_the_whole() -> None:
+    _, requests = toy_run(rate=30, num_requests=200, slots=8)
+    named = [record._replace(client_id="abc"[number % 3]) for number, record in enumerate(requests)]
+    whole, parts = summary_of(named), summary_of(named, pieces=7)
+    assert whole is not None
+    assert parts is not None
+    assert whole["largest_gap"] > 0
+    assert whole["largest_gap"] == pytest.approx(parts["largest_gap"])
+    assert whole["jain_index"] == pytest.approx(parts["jain_index"])
+
+
 def test_a_summary_has_fairness_only_where_there_are_several_clients() -> None:
-    assert summarize([request("a", 0.0, 1.0, (2.0,))]) is None
-    both = summarize([request("a", 0.0, 1.0, (2.0,)), request("b", 0.0, 1.0, (2.0,))])
+    assert summary_of([request("a", 0.0, 1.0, (2.0,))]) is None
+    both = summary_of([request("a", 0.0, 1.0, (2.0,)), request("b", 0.0, 1.0, (2.0,))])
     assert both is not None
     assert set(both["clients"]) == {"a", "b"}
     assert both["clients"]["a"]["service"] == pytest.approx(102)
@@ -94,7 +115,7 @@ def test_a_summary_has_fairness_only_where_there_are_several_clients() -> None:
 
 def test_requests_that_all_ended_at_once_have_a_summary() -> None:
     ends = [request(client, 1.0, None, (), finish=1.0) for client in "ab"]
-    summary = summarize(ends)
+    summary = summary_of(ends)
     assert summary is not None
     assert (summary["largest_gap"], summary["jain_index"]) == (0, None)
 
@@ -102,7 +123,7 @@ def test_requests_that_all_ended_at_once_have_a_summary() -> None:
 def test_a_run_s_page_shows_its_clients_when_there_are_several(tmp_path: Path) -> None:
     steps, requests = toy_run(rate=8, num_requests=60)
     named = [record._replace(client_id="ab"[number % 2]) for number, record in enumerate(requests)]
-    storage.write_run(tmp_path, "", steps, named, metrics.summarize(steps, named, None))
+    storage.write_run(tmp_path, "", steps, named, summarize_run(steps, named, None))
     assert "Clients side by side" in write_run_page(tmp_path).read_text()
     assert (tmp_path / "figures" / "clients.png").is_file()
 
