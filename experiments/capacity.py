@@ -16,7 +16,7 @@ from typing import Any
 from experiments import storage
 from experiments.capacity_search import Bounds, Criterion, Evaluation, Search
 from experiments.config import Composed, Point, read_point
-from experiments.metrics import PERCENTILES
+from experiments.distribution import PERCENTILES
 from experiments.parallel import make_all, num_jobs, under_each
 from experiments.workloads import checks
 from schedulers import SLO, InputError, TwinserveError

@@ -114,7 +114,8 @@ class Fairness:
     def backlogged_s(self) -> Floats:
         """How long each client was backlogged, to the nearest instant."""
         spacing = float(self.time_s[1] - self.time_s[0])
-        return (self.backlog >= 0).sum(axis=1) * spacing
+        backlogged: Floats = (self.backlog >= 0).sum(axis=1) * spacing
+        return backlogged
 
     @property
     def rates(self) -> Floats:
@@ -123,7 +124,8 @@ class Fairness:
         served = (np.diff(self.service, axis=1) * waits).sum(axis=1)
         spacing = float(self.time_s[1] - self.time_s[0])
         enough = waits.mean(axis=1) >= COMPETED
-        return np.divide(served, waits.sum(axis=1) * spacing, out=np.full(len(served), np.nan), where=enough)
+        rates: Floats = np.full(len(served), np.nan)
+        return np.divide(served, waits.sum(axis=1) * spacing, out=rates, where=enough)
 
     @property
     def jain_index(self) -> float | None:

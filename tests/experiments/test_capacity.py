@@ -25,17 +25,17 @@ USUAL = {"schedulers": ["fcfs"], "percentile": 99, "latencies": ["ttft", "tpot"]
 
 
 def test_the_number_of_processes_changes_nothing_and_what_was_tried_is_not_made_again(tmp_path: Path) -> None:
-    done = twinserve(*SMALL, "question.schedulers=[fcfs,chunked_prefill]", f"results={tmp_path}", "jobs=2")
+    done = twinserve(*SMALL, "question.schedulers=[fcfs]", f"results={tmp_path}", "jobs=2")
     assert done.returncode == 0, done.stderr
     file = tmp_path / "capacity" / "capacity.json"
     first, points = file.read_bytes(), sorted((tmp_path / "points").iterdir())
     made = [point.stat().st_mtime_ns for point in points]
-    again = twinserve(*SMALL, "question.schedulers=[fcfs,chunked_prefill]", f"results={tmp_path}", "jobs=1")
+    again = twinserve(*SMALL, "question.schedulers=[fcfs]", f"results={tmp_path}", "jobs=1")
     assert again.stdout == done.stdout
     assert file.read_bytes() == first
     assert [point.stat().st_mtime_ns for point in sorted((tmp_path / "points").iterdir())] == made
     found = json.loads(first)["schedulers"]
-    assert set(found) == {"fcfs", "chunked_prefill"}
+    assert set(found) == {"fcfs"}
     for search in found.values():
         low, high = search["interval"]
         assert low <= search["capacity"] <= high

@@ -16,8 +16,8 @@ from experiments.report import write_run_page
 from experiments.run import ensure
 from experiments.summary import summarize as summarize_run
 from schedulers.records import RequestRecord
+from tests.experiments.points import point
 from tests.experiments.synthetic import toy_run
-from tests.experiments.test_run import point
 
 
 def request(

@@ -9,7 +9,7 @@ import pytest
 from experiments.gantt import rows_of
 from experiments.run import ensure, simulate_point
 from tests.experiments.command_line import twinserve
-from tests.experiments.test_run import point
+from tests.experiments.points import point
 
 BUSY = ("workload.rate=60", "workload.num_requests=24", "engine.num_blocks=900", "mode.decisions=true")
 
