@@ -9,8 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 
-from experiments.capacity import Question
+from experiments.capacity import Question, search_all
+from experiments.capacity_search import Search
+from experiments.config import CONF, Composed
+from experiments.parallel import under_each
 from schedulers import SLO, InputError
 from tests.experiments.command_line import start, twinserve
 
@@ -24,37 +28,47 @@ USUAL = {"schedulers": ["fcfs"], "percentile": 99, "latencies": ["ttft", "tpot"]
          "highest": 100.0, "precision": 0.05, "min_seeds": 3, "max_seeds": 12}  # fmt: skip
 
 
+def asked(*overrides: str) -> Composed:
+    """What a command line asks, in this process."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = compose("config", [*SMALL, *overrides])
+    varied = [override.partition("=")[0] for override in overrides]
+    return Composed(config, {"scheduler": "custom" if "scheduler=custom" in overrides else "fcfs"}, varied)
+
+
+def searched(composed: Composed, *schedulers: str) -> dict[str, Search]:
+    """The searches that it makes, in this process alone."""
+    question, bases = composed.question(Question), under_each(composed, schedulers)
+    criteria = question.criteria(SLO(ttft_s=0.1))
+    searches = {label: Search(criteria, question.bounds, 64.0) for label in bases}
+    search_all(searches, bases, jobs=1)
+    return searches
+
+
 def test_the_number_of_processes_changes_nothing_and_what_was_tried_is_not_made_again(tmp_path: Path) -> None:
-    done = twinserve(*SMALL, "question.schedulers=[fcfs]", f"results={tmp_path}", "jobs=2")
+    results = f"results={tmp_path}"
+    done = twinserve(*SMALL, "question.schedulers=[fcfs]", results, "jobs=2")
     assert done.returncode == 0, done.stderr
-    file = tmp_path / "capacity" / "capacity.json"
-    first, points = file.read_bytes(), sorted((tmp_path / "points").iterdir())
-    made = [point.stat().st_mtime_ns for point in points]
-    again = twinserve(*SMALL, "question.schedulers=[fcfs]", f"results={tmp_path}", "jobs=1")
-    assert again.stdout == done.stdout
-    assert file.read_bytes() == first
-    assert [point.stat().st_mtime_ns for point in sorted((tmp_path / "points").iterdir())] == made
-    found = json.loads(first)["schedulers"]
-    assert set(found) == {"fcfs"}
-    for search in found.values():
-        low, high = search["interval"]
-        assert low <= search["capacity"] <= high
-    evaluations = sum(len(search["evaluations"]) for search in found.values())
-    assert len(points) == 3 * evaluations
+    found = json.loads((tmp_path / "capacity" / "capacity.json").read_text())["schedulers"]["fcfs"]
+    points = sorted((tmp_path / "points").iterdir())
+    assert len(points) == 3 * len(found["evaluations"])
     assert {path.name for path in (tmp_path / "capacity").iterdir()} == {
         "capacity.json", "capacity.txt", "figures", "report.html"
     }  # fmt: skip
+    made = [point.stat().st_mtime_ns for point in points]
+    search = searched(asked(results), "fcfs")["fcfs"]
+    assert (search.capacity, list(search.interval)) == (found["capacity"], found["interval"])
+    assert [point.stat().st_mtime_ns for point in sorted((tmp_path / "points").iterdir())] == made
+    low, high = found["interval"]
+    assert low <= found["capacity"] < high
 
 
-def test_a_policy_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+def test_a_policy_of_ones_own_joins_and_if_it_fails_the_others_are_searched_all_the_same(tmp_path: Path) -> None:
     failing = "scheduler._target_=tests.experiments.failing_policies.Raises"
-    done = twinserve(*SMALL, "question.schedulers=[fcfs]", failing, f"results={tmp_path}", "jobs=1")
-    assert done.returncode == 1
-    assert "Raises: step 1: Raises raised KeyError" in done.stderr
-    assert "Traceback" not in done.stderr
-    found = json.loads((tmp_path / "capacity" / "capacity.json").read_text())["schedulers"]
-    assert found["Raises"]["capacity"] is None
-    assert found["fcfs"]["capacity"] > 0
+    searches = searched(asked("scheduler=custom", failing, f"results={tmp_path}"), "fcfs")
+    assert "step 1: Raises raised KeyError" in searches["Raises"].error
+    assert searches["Raises"].capacity is None
+    assert searches["fcfs"].capacity is not None
 
 
 def test_an_interrupted_search_keeps_its_points_and_goes_on_from_there(tmp_path: Path) -> None:
