@@ -63,7 +63,8 @@ def _draw(rows: Sequence[Row], first: int, last: int, axes: Axes) -> None:
         Line2D([], [], color=MUTED[0], label="waits"),
         Line2D([], [], color=INK[0], marker="x", linestyle="none", label="preempted"),
     ]
-    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=5, fontsize=8, borderaxespad=0.2)
+    columns = 5 if last - first >= 35 else 3
+    axes.figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8)
 
 
 def _bars(
