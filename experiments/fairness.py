@@ -17,7 +17,7 @@ which both are backlogged throughout, the difference between what one and what t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from experiments.columns import Floats, Ints, RequestColumns
-from schedulers.records import RequestRecord
 
 #: Of a prompt token that is computed, and of an output token.
 USUAL_WEIGHTS = (1.0, 2.0)
@@ -65,15 +64,13 @@ class Fairness:
     widest: tuple[str, str] | None
 
     @classmethod
-    def of(
-        cls,
-        requests: RequestColumns | Sequence[RequestRecord],
-        weights: tuple[float, float] = USUAL_WEIGHTS,
-    ) -> Fairness:
-        """Of a run's requests, if they are at hand; there must be one."""
-        columns = RequestColumns.of(requests)
-        span_s = (float(columns.arrival_s.min()), float(columns.finish_s.max()))
-        return cls.of_pieces([columns], Counter(columns.client_id), span_s, weights)
+    def of(cls, pieces: Iterable[RequestColumns], weights: tuple[float, float] = USUAL_WEIGHTS) -> Fairness:
+        """Of a run's requests piece by piece, walked twice; there must be one."""
+        clients, span_s = Counter[str](), (np.inf, -np.inf)
+        for piece in pieces:
+            clients.update(piece.client_id)
+            span_s = (min(span_s[0], piece.arrival_s.min()), max(span_s[1], piece.finish_s.max()))
+        return cls.of_pieces(pieces, clients, span_s, weights)
 
     @classmethod
     def of_pieces(
@@ -83,7 +80,7 @@ class Fairness:
         span_s: tuple[float, float],
         weights: tuple[float, float],
     ) -> Fairness:
-        """Of a run's requests piece by piece, walked once.
+        """As `of`, in one walk, with what another has told already.
 
         Args:
             clients: how many requests each has.

@@ -46,7 +46,7 @@ def run(composed: Composed) -> None:
     print(ensure(point))
     if sys.stdout.isatty() if question.histogram is None else question.histogram:
         encoding = sys.stdout.encoding or "utf-8"  # a terminal that has no blocks shows question marks
-        print(step_histogram(storage.read_run(point.folder).steps).encode(encoding, "replace").decode(encoding))
+        print(step_histogram(storage.open_run(point.folder).steps).encode(encoding, "replace").decode(encoding))
 
     from experiments.report import write_run_page
 

@@ -12,7 +12,7 @@ from experiments.report.axes import scale
 from experiments.report.charts import Chart, Panel
 from experiments.report.style import MUTED, SERIES_COLORS, Look
 from experiments.report.tables import number
-from experiments.storage import StoredRun
+from experiments.storage import OpenRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_LINES = len(SERIES_COLORS)
 
 
-def clients_chart(run: StoredRun) -> Chart:
+def clients_chart(run: OpenRun) -> Chart:
     """Service, backlog and gap over time, with the figures of the run's summary in the caption."""
     fairness, summary = Fairness.of(run.requests), run.summary["fairness"]
     looks = {client or "(no name)": Look(row) for row, client in enumerate(fairness.clients[:MAX_LINES])}

@@ -11,7 +11,7 @@ import pytest
 
 from experiments import storage
 from experiments.columns import RequestColumns
-from experiments.fairness import Fairness, summarize
+from experiments.fairness import USUAL_WEIGHTS, Fairness, summarize
 from experiments.report import write_run_page
 from experiments.run import ensure
 from experiments.summary import summarize as summarize_run
@@ -32,12 +32,16 @@ def request(
     )  # fmt: skip
 
 
+def fairness_of(records: list[RequestRecord], weights: tuple[float, float] = USUAL_WEIGHTS) -> Fairness:
+    return Fairness.of([RequestColumns.of(records)], weights)
+
+
 def at(fairness: Fairness, client: str, time_s: float) -> float:
     return float(np.interp(time_s, fairness.time_s, fairness.service[fairness.clients.index(client)]))
 
 
 def test_a_prompt_counts_evenly_until_the_first_token_and_each_token_twice_when_it_is_known() -> None:
-    fairness = Fairness.of([request("a", 0.0, 2.0, (4.0, 5.0, 10.0)), request("b", 0.0, None, (), finish=10.0)])
+    fairness = fairness_of([request("a", 0.0, 2.0, (4.0, 5.0, 10.0)), request("b", 0.0, None, (), finish=10.0)])
     assert [at(fairness, "a", time) for time in (1, 3, 4.5, 7, 10)] == pytest.approx([0, 50, 102, 104, 106], abs=0.2)
     assert at(fairness, "b", 10) == 0
 
@@ -45,12 +49,12 @@ def test_a_prompt_counts_evenly_until_the_first_token_and_each_token_twice_when_
 def test_cached_tokens_and_prompts_that_never_gave_a_token_count_nothing() -> None:
     cached = request("a", 0.0, 1.0, (2.0,), cached=60)
     aborted = request("b", 0.0, 1.0, (), finish=5.0)
-    fairness = Fairness.of([cached, aborted])
+    fairness = fairness_of([cached, aborted])
     assert fairness.service[:, -1].tolist() == pytest.approx([42, 0])
 
 
 def test_weights_are_as_given() -> None:
-    fairness = Fairness.of([request("a", 0.0, 1.0, (2.0, 3.0))], weights=(0.5, 10))
+    fairness = fairness_of([request("a", 0.0, 1.0, (2.0, 3.0))], weights=(0.5, 10))
     assert fairness.service[0, -1] == pytest.approx(70)
 
 
@@ -61,20 +65,20 @@ def serve(client: str, count: int, every: float, until: float) -> list[RequestRe
 
 
 def test_the_gap_between_clients_that_both_wait_is_what_one_was_served_more() -> None:
-    fairness = Fairness.of([*serve("a", 100, 0.1, 10.0), *serve("b", 50, 0.2, 10.0)])
+    fairness = fairness_of([*serve("a", 100, 0.1, 10.0), *serve("b", 50, 0.2, 10.0)])
     assert fairness.gap.max() == pytest.approx(5000, rel=0.05)  # 99 requests against 49, of 100 each
     assert fairness.widest in (("a", "b"), ("b", "a"))
     assert fairness.jain_index == pytest.approx(0.9, abs=0.01)  # rates of 2 to 1: 9 / (2 * 5)
 
 
 def test_clients_served_alike_have_no_gap_beyond_a_request_and_a_jain_index_of_one() -> None:
-    fairness = Fairness.of([*serve("a", 100, 0.1, 10.0), *serve("b", 100, 0.1, 10.0)])
+    fairness = fairness_of([*serve("a", 100, 0.1, 10.0), *serve("b", 100, 0.1, 10.0)])
     assert fairness.gap.max() <= 101
     assert fairness.jain_index == pytest.approx(1.0)
 
 
 def test_while_only_one_client_waits_no_gap_grows() -> None:
-    fairness = Fairness.of([*serve("a", 100, 0.1, 10.0), request("b", 0.0, 0.0, (0.5,))])
+    fairness = fairness_of([*serve("a", 100, 0.1, 10.0), request("b", 0.0, 0.0, (0.5,))])
     assert fairness.gap.max() == 0
     assert fairness.widest is None
     assert fairness.jain_index is None
@@ -84,7 +88,7 @@ def test_a_gap_begins_anew_when_a_client_has_stopped_waiting() -> None:
     """Both wait in 0-4 s and in 6-10 s; in each a is served 4,000 more, and in between 2,000 that count for nothing."""
     served = serve("a", 100, 0.1, 10.0)
     waits = [request("b", 0.0, 4.0, (4.5,)), request("b", 6.0, 10.0, (10.5,))]
-    fairness = Fairness.of([*served, *waits])
+    fairness = fairness_of([*served, *waits])
     assert fairness.gap.max() == pytest.approx(4000, rel=0.05)
 
 
