@@ -408,4 +408,4 @@ def _real_engine(mode: dict[str, Any], model: ModelShape, tensor_parallel: int) 
 
 
 def _slug(text: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "._=" else "-" for letter in text)
+    return "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in text)
