@@ -63,7 +63,7 @@ class AsyncLLM:
         Args:
             prompt: text, or token ids.
             request_id: unique among unfinished requests; None: one is made up.
-            scheduling: what `LLMEngine.submit` takes besides, such as priority.
+            scheduling: fields of `real.inputs.Scheduling`, such as priority.
 
         Raises:
             InputError: the prompt or its parameters are impossible.
@@ -97,8 +97,7 @@ class AsyncLLM:
         tokenizer = self.engine.tokenizer
         if tokenizer is None:
             raise InputError("chat needs the model's tokenizer, and the engine has skip_tokenizer=True")
-        prompt = tokenizer.encode(tokenizer.chat(messages), special_tokens=False)
-        return self.generate(prompt, sampling_params, **arguments)
+        return self.generate(tokenizer.encode_chat(messages), sampling_params, **arguments)
 
     def abort(self, request_id: str) -> None:
         """Cancel a request; its stream ends with the finish reason "abort". An id that is not live is passed over."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as FastTokenizer
 
+from real.kinds import is_text
 from schedulers import InputError
 
 #: A chat: messages with "role" and "content".
@@ -48,6 +49,13 @@ class Tokenizer:
     def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
         """Token ids of a text; with those that the model wants in front (BOS), unless `special_tokens` is False."""
         return list(self.fast.encode(text, add_special_tokens=special_tokens).ids)
+
+    def encode_chat(self, messages: Messages | Any) -> list[int]:
+        """Token ids of a chat, written out by `chat`. Raises InputError as that does, and for text that is none."""
+        text = self.chat(messages)
+        if not is_text(text):
+            raise InputError("the chat is not valid text: it has lone surrogates")
+        return self.encode(text, special_tokens=False)  # the template writes those
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of these tokens."""
