@@ -92,10 +92,7 @@ class InputChecker:
             raise InputError(f"{name}: sampling parameters must be a SamplingParams, not {type(params).__name__}")
         tokenizer, ready = self._tokenizer, self._ready
         text = prompt if isinstance(prompt, str) else None
-        if text is not None:
-            token_ids = self._encode(name, text)
-        else:
-            token_ids = _token_ids(name, prompt)
+        token_ids = _token_ids(name, prompt) if text is None else self._encode(name, text)
         # A text's too: the tokenizer may be another model's.
         check_token_ids(f"{name}: the prompt", token_ids, ready.vocab_size)
         if not token_ids:

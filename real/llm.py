@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ class LLM:
     def __init__(self, model: str | None = None, **arguments: Any) -> None:
         self.engine = LLMEngine(model=model, **arguments)
         self._ids = itertools.count()
+        #: Calls from several threads take their turns: each would take what is the others'.
+        self._turn = threading.Lock()
 
     def generate(
         self,
@@ -116,8 +119,8 @@ class LLM:
         outputs: dict[str, RequestOutput] = {}
         unfinished: dict[str, int] = {}
         num_tokens, start = 0, time.perf_counter()
-        try:
-            with _bar(len(request_ids), progress) as show:
+        with self._turn, _bar(len(request_ids), progress) as show:
+            try:
                 while unsent or unfinished:
                     room = engine.config.scheduler.max_waiting - sum(unfinished.values())
                     while unsent and (room >= unsent[0][1].params.n or not unfinished):
@@ -134,9 +137,9 @@ class LLM:
                         if part.finished:
                             del unfinished[part.request_id]
                             show(num_tokens / (time.perf_counter() - start))
-        finally:
-            for request_id in unfinished:
-                engine.abort_request(request_id)
+            finally:
+                for request_id in unfinished:
+                    engine.abort_request(request_id)
         return [outputs[request_id] for request_id in request_ids]
 
     def _check(
