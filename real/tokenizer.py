@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as FastTokenizer
 
+from real.cache_folder import cache_folder
 from real.kinds import is_text
 from schedulers import InputError
 
@@ -32,9 +37,11 @@ class Tokenizer:
 
         path = Path(source)
         files = [path] if path.is_file() else sorted(path.glob("*.gguf"))
-        gguf = {"gguf_file": files[0].name} if files and not (path / "tokenizer.json").exists() else {}
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(path.parent if path.is_file() else path, **gguf)
+            if files and not (path / "tokenizer.json").exists():
+                self._tokenizer = _from_gguf(files[0])
+            else:
+                self._tokenizer = AutoTokenizer.from_pretrained(path)
         except Exception as error:  # transformers raises whatever its parsers do
             raise InputError(
                 f"{source}: no tokenizer could be read from it ({_first_line(error)}); give tokenizer=PATH, "
@@ -81,6 +88,37 @@ class Tokenizer:
             )
         except Exception as error:  # a template is a program, and raises what it likes
             raise InputError(f"the model's chat template refuses these messages: {_first_line(error)}") from error
+
+
+def _from_gguf(file: Path) -> Any:
+    """The tokenizer in a GGUF file.
+
+    Reading it takes transformers 6 seconds for 49,152 tokens, so it is kept in Hugging Face's format, from which it
+    takes half a second, for as long as the file and the version of transformers stay the same.
+    """
+    import transformers
+
+    state = file.stat()
+    name = f"{transformers.__version__} {file.resolve()} {state.st_size} {state.st_mtime_ns}"
+    kept = cache_folder() / f"tokenizer-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    if kept.exists():
+        try:
+            return transformers.AutoTokenizer.from_pretrained(kept)
+        except Exception:  # noqa: BLE001 - whatever is wrong with it, it can be made again
+            shutil.rmtree(kept, ignore_errors=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    _keep(tokenizer, kept)
+    return tokenizer
+
+
+def _keep(tokenizer: Any, folder: Path) -> None:
+    """Save it where it will be looked for, whole or not at all; a folder that cannot be written is no obstacle."""
+    with contextlib.suppress(OSError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+            tokenizer.save_pretrained(made)
+            Path(made).rename(folder)  # fails if another process was quicker
+            Path(made).mkdir()  # for its own removal
 
 
 def _first_line(error: Exception) -> str:
