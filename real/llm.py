@@ -125,9 +125,9 @@ class LLM:
                     room = engine.config.scheduler.max_waiting - sum(unfinished.values())
                     while unsent and (room >= unsent[0][1].params.n or not unfinished):
                         request_id, request = unsent.popleft()
+                        engine.submit(request_id, request, scheduling)
                         unfinished[request_id] = request.params.n
                         room -= request.params.n
-                        engine.submit(request_id, request, scheduling)
                     for part in engine.step():
                         if part.request_id not in unfinished:
                             continue  # of a request that was added to the engine by hand

@@ -14,7 +14,7 @@ import pytest
 from real import LLM, LLMEngine, SamplingParams
 from real.inputs import InputChecker, Scheduling
 from real.messages import AddRequest, Ready, ToCore
-from schedulers import SLO, InputError
+from schedulers import SLO, InputError, RequestRefused
 from tests.real.stand_in import StandIn, expected
 
 #: Values of every kind; few arguments take any of them.
@@ -116,6 +116,18 @@ def test_a_request_id_of_any_kind_is_refused_or_served(llm: LLM) -> None:
     assert all("request_id=" in refusal for refusal in refusals)
     engine.abort_request("text")
     assert still_serves(llm)
+
+
+def test_a_request_added_by_hand_survives_a_generation_that_would_take_its_id() -> None:
+    with LLM(executor=StandIn, skip_tokenizer=True, num_blocks=64, in_process=True) as llm:
+        llm.engine.add_request("generate-1", [3], SamplingParams(max_tokens=4))
+        with pytest.raises(RequestRefused, match="'generate-1' is already being served"):
+            llm.generate([[1], [2]])
+        assert llm.engine.num_unfinished == 1
+        tokens = []
+        while llm.engine.num_unfinished:
+            tokens += [token for part in llm.engine.step() for token in part.outputs[0].token_ids]
+    assert tokens == expected([3], 4)
 
 
 def test_text_that_another_models_tokenizer_turned_into_unknown_ids_is_refused() -> None:
