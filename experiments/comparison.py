@@ -43,20 +43,13 @@ class Compared:
         cls, policy: str, load: float, rate: float, engine: Sequence[Mapping[str, Any]], simulator: Mapping[str, Any]
     ) -> Compared:
         """From the summaries of the engine's runs and of the simulator's."""
-        runs = {name: [_figure(summary, name) for summary in engine] for name in METRICS}
-        predicted = {name: _figure(simulator, name) for name in METRICS}
-        measured = {name: [figure for figure in found if figure is not None] for name, found in runs.items()}
-        return cls(
-            policy,
-            load,
-            rate,
-            {
-                name: measured[name]
-                for name, figure in predicted.items()
-                if figure is not None and None not in runs[name]
-            },
-            {name: figure for name, figure in predicted.items() if figure is not None and None not in runs[name]},
-        )
+        figures: dict[str, list[float]] = {}
+        for name in METRICS:
+            found = [figure for run in (*engine, simulator) if (figure := _figure(run, name)) is not None]
+            if len(found) == len(engine) + 1:
+                figures[name] = found
+        runs = {name: found[:-1] for name, found in figures.items()}
+        return cls(policy, load, rate, runs, {name: found[-1] for name, found in figures.items()})
 
     def middle(self, metric: str) -> float:
         """The median of the engine's runs, so that one that was disturbed does not count."""

@@ -66,7 +66,7 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
         (["experiment=profile", "question.size=8"], "size"),
         (["experiment=profile", "question.folder=/proc/none"], "cannot write results to /proc/none"),
         (
-            ["experiment=profile", *SMALL, "question.max_decodes=40", "engine.num_blocks=48"],
+            ["experiment=profile", *SMALL, "question.max_decodes=4", "engine.num_blocks=4"],
             "there were never two steps of",
         ),
         (["experiment=profile", "mode=sim"], "needs mode=real"),
