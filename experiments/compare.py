@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import run, storage
-from experiments.comparison import METRICS, Compared, rankings
+from experiments.comparison import Compared, rankings
 from experiments.config import Composed, read_point
 from experiments.report.charts import chart_files
 from experiments.report.compared import compared_chart
@@ -95,7 +95,7 @@ def told(compared: Iterable[Compared]) -> list[str]:
     ]
     for item in compared:
         place = f"{item.policy:<18}{item.load:>5.0%}{item.rate:>7g}"
-        for metric in METRICS:
+        for metric in item.engine:
             lines.append(
                 f"{place}  {metric:<12}{item.middle(metric):>11,.1f}{item.spread(metric):>8.1%}"
                 f"{item.simulator[metric]:>11,.1f}{item.error(metric):>+8.1%}"

@@ -27,7 +27,8 @@ class Compared:
         policy: its label.
         load: the arrival rate as a share of the policy's capacity.
         rate: arrivals a second.
-        engine: by metric, what each of the engine's runs measured.
+        engine: by metric, what each of the engine's runs measured; a metric that one of the runs or the simulation does
+            not have (TPOT, where every output is one token) is left out.
         simulator: by metric, what the simulator said.
     """
 
@@ -42,13 +43,13 @@ class Compared:
         cls, policy: str, load: float, rate: float, engine: Sequence[Mapping[str, Any]], simulator: Mapping[str, Any]
     ) -> Compared:
         """From the summaries of the engine's runs and of the simulator's."""
-        return cls(
-            policy,
-            load,
-            rate,
-            {name: [_figure(summary, name) for summary in engine] for name in METRICS},
-            {name: _figure(simulator, name) for name in METRICS},
-        )
+        figures: dict[str, list[float]] = {}
+        for name in METRICS:
+            found = [figure for run in (*engine, simulator) if (figure := _figure(run, name)) is not None]
+            if len(found) == len(engine) + 1:
+                figures[name] = found
+        runs = {name: found[:-1] for name, found in figures.items()}
+        return cls(policy, load, rate, runs, {name: found[-1] for name, found in figures.items()})
 
     def middle(self, metric: str) -> float:
         """The median of the engine's runs, so that one that was disturbed does not count."""
@@ -69,8 +70,9 @@ class Ranking:
     """The policies under one load, from the least to the greatest value of a metric.
 
     Attributes:
-        wrong: pairs, the lesser first, that the engine's runs tell apart and the simulator has the other way round.
-        close: pairs that the engine's runs do not tell apart: their ranges overlap.
+        wrong: pairs, the lesser first, that the engine's runs tell apart and the simulator has equal, or the other way
+            round.
+        close: pairs that the engine's runs do not tell apart: their ranges overlap, or are of a single run.
     """
 
     metric: str
@@ -82,7 +84,7 @@ class Ranking:
 
     def __str__(self) -> str:
         said = f"{self.metric} at {self.load:.0%} load: the engine has {' < '.join(self.engine)}, the simulator "
-        said += "the same" if self.engine == self.simulator else " < ".join(self.simulator)
+        said += "the same" if self.engine == self.simulator and not self.wrong else " < ".join(self.simulator)
         if self.close:
             said += f"; the engine does not tell apart {', '.join(' and '.join(pair) for pair in self.close)}"
         wrong = ", ".join(" before ".join(pair) for pair in self.wrong)
@@ -93,9 +95,10 @@ def rankings(compared: Sequence[Compared]) -> list[Ranking]:
     """By each metric of `RANKED` under each load that several policies were put under."""
     found = []
     for load in dict.fromkeys(item.load for item in compared):
-        items = [item for item in compared if item.load == load]
-        if len(items) > 1:
-            found += [_ranked(items, load, metric) for metric in RANKED]
+        for metric in RANKED:
+            items = [item for item in compared if item.load == load and metric in item.engine]
+            if len(items) > 1:
+                found.append(_ranked(items, load, metric))
     return found
 
 
@@ -105,16 +108,17 @@ def _ranked(items: Sequence[Compared], load: float, metric: str) -> Ranking:
     wrong, close = [], []
     for less, more in combinations(by_engine, 2):
         pair = (less.policy, more.policy)
-        if max(less.engine[metric]) >= min(more.engine[metric]):
+        told_apart = max(less.engine[metric]) < min(more.engine[metric]) and len(less.engine[metric]) > 1
+        if not told_apart:
             close.append(pair)
-        elif less.simulator[metric] >= more.simulator[metric]:
+        elif not less.simulator[metric] < more.simulator[metric]:
             wrong.append(pair)
     return Ranking(
         metric, load, [item.policy for item in by_engine], [item.policy for item in by_simulator], wrong, close
     )
 
 
-def _figure(summary: Mapping[str, Any], name: str) -> float:
+def _figure(summary: Mapping[str, Any], name: str) -> float | None:
     _, factor, (group, key) = METRICS[name]
     value = summary[group][key]
-    return float("nan") if value is None else factor * value
+    return None if value is None else factor * value

@@ -33,6 +33,8 @@ POINT_KEYS = (
     "mode", "scheduler", "router", "model", "device", "cost", "workload", "predictor", "slo", "seed", "engine",
 )  # fmt: skip
 OTHER_KEYS = ("ask", "question", "results", "path", "jobs")
+#: Those that decide nothing in a real run: the machine is what it is, and there is one engine.
+SIMULATED_KEYS = ("device", "cost", "router")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -254,6 +256,10 @@ def read_point(composed: Composed) -> Point:
     )
     if engine.replicas > 1:
         _check_cluster(engine.replicas, decisive)
+    if decisive["mode"]["name"] == "real":
+        for key in SIMULATED_KEYS:
+            del decisive[key]
+        choices = {group: chosen for group, chosen in choices.items() if group not in SIMULATED_KEYS}
     label = choices["scheduler"] if choices["scheduler"] != "custom" else policy.__name__
     nodes = dotted(decisive)
     label += "".join(

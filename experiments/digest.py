@@ -30,7 +30,7 @@ def digest(decisive: dict[str, Any], classes: Iterable[type], timing: str) -> st
     hasher = hashlib.sha256(json.dumps([decisive, timing], sort_keys=True, default=str).encode())
     world = "sim" if decisive["mode"]["name"] == "sim" else "real"
     rooms = (ROOT / "schedulers", ROOT / world, ROOT / "experiments" / "workloads")
-    sources = {file for room in rooms for file in room.rglob("*.py")}
+    sources = {file for room in rooms for file in room.rglob("*") if file.suffix in (".py", ".cpp", ".h")}
     sources.update(ROOT / "experiments" / f"{name}.py" for name in CODE)
     ancestors = {ancestor for kind in classes for ancestor in kind.__mro__}
     for module in {ancestor.__module__ for ancestor in ancestors}:

@@ -73,6 +73,7 @@ def profile(composed: Composed) -> None:
         raise InputError("experiment=profile measures this machine: it needs mode=real")
     model, device = make(composed.config.model, "model"), make(composed.config.device, "device")
     folder = Path(question.folder or f"{composed.config.results}/profiles/{device.name}/{model.name}")
+    storage.prepare(folder)
     plan = Plan.of(question.max_tokens, question.max_decodes, question.max_context, point.seed)
     print(f"{len(plan.steps())} steps in {question.rounds} rounds on {machine()}", flush=True)
     numbers = powers(1, question.max_decodes)
@@ -188,6 +189,12 @@ def serve_bursts(point: Point, numbers: Sequence[int]) -> dict[int, float]:
         n = step.num_decode_tokens
         if n in gaps and not step.num_prefills and not following.num_prefills and following.num_decode_tokens == n:
             gaps[n].append(following.start_s - step.end_s)
+    for n, found in gaps.items():
+        if not found:
+            raise InputError(
+                f"question.max_decodes={max(numbers)}: in a burst of {n} requests there were never two steps of "
+                f"{n} decodes; lower it, or give the engine more KV blocks (engine.num_blocks)"
+            )
     return {n: statistics.median(found) for n, found in gaps.items()}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments import decision_log, storage
-from experiments.config import Composed, Point, read_point
+from experiments.config import CONF, Composed, Point, read_point
 from experiments.workloads import checks
 from schedulers import InputError, TwinserveError
 from schedulers.decisions import Admission, StepDecisions
@@ -95,6 +95,9 @@ def recorded_point(folder: Path) -> Point:
 
     config = DictConfig(OmegaConf.create(storage.read_run(folder).config_yaml))
     config.mode = {"name": "sim", "decisions": True}
+    # A real run has none; here every point has some, though none matters at given step times.
+    for group, name in {"device": "cpu", "router": "round_robin"}.items():
+        config.setdefault(group, OmegaConf.load(CONF / group / f"{name}.yaml"))
     config.cost = {"_target_": "sim.costs.Recorded.from_run", "_convert_": "object", "path": str(folder)}
     config.results = str(folder)
     return read_point(Composed(config, {"scheduler": "recorded"}, []))

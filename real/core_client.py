@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Protocol, TypeVar, cast
 
@@ -38,7 +37,7 @@ _Message = TypeVar("_Message", Connected, Ready)
 
 
 class CoreClient(Protocol):
-    """All that a front asks of the core. `send` and `receive` may be called from two different threads."""
+    """All that a front asks of the core. Any thread may `send`, while one other is in `receive`."""
 
     def wait_until_ready(self) -> Ready:
         """Block until the model is loaded. Raises InputError or EngineDeadError if it cannot be."""
@@ -67,7 +66,11 @@ class InProcessCore:
 
     def __init__(self, config: EngineConfig) -> None:
         self.core = EngineCore(config)
-        self._inbox: SimpleQueue[ToCore] = SimpleQueue()
+        #: Held during a step, which a shutdown from another thread must not disturb.
+        self._stepping = threading.Lock()
+        self._inbox: deque[ToCore] = deque()
+        self._news = threading.Event()
+        self._answers: list[ToFront] = []
         self._error: EngineDeadError | None = None
 
     def wait_until_ready(self) -> Ready:
@@ -78,36 +81,38 @@ class InProcessCore:
         """Put a message where the next `receive` finds it."""
         if self._error is not None:
             raise self._error
-        self._inbox.put(message)
+        self._inbox.append(message)
+        self._news.set()
 
     def receive(self) -> list[ToFront]:
         """Run steps until there is something to tell."""
-        answers: list[ToFront] = []
-        while not answers:
-            if self._error is not None:
-                raise self._error
-            messages = [] if self.core.has_work else [self._inbox.get()]
-            try:
-                while True:
-                    messages.append(self._inbox.get_nowait())
-            except Empty:
-                pass
-            if any(isinstance(message, Shutdown) for message in messages):
-                self._error = EngineDeadError("the engine was shut down")
-                raise self._error
-            try:
-                with _without_interrupts():
-                    answers = self.core.turn(messages)
-            except TwinserveError as error:
-                self._error = EngineDeadError(f"the engine core has failed: {error}")
-                raise self._error from error
+        while not self._answers:
+            if self._error is None and not self.core.has_work:
+                self._news.wait()
+            with _without_interrupts(), self._stepping:
+                self._answers += self._turn()
+        answers, self._answers = self._answers, []
         return answers
 
     def shutdown(self, grace_s: float = 5.0) -> None:
-        """Free what the worker holds."""
-        self._inbox.put(Shutdown())
+        """Free what the worker holds, once its step is done."""
         self._error = self._error or EngineDeadError("the engine was shut down")
-        self.core.shutdown()
+        self._news.set()
+        with self._stepping:
+            self.core.shutdown()
+
+    def _turn(self) -> list[ToFront]:
+        """Hand over what has come, and run a step; a core that fails in it is of no use after that."""
+        if self._error is not None:
+            raise self._error
+        self._news.clear()
+        messages = [self._inbox.popleft() for _ in range(len(self._inbox))]
+        try:
+            return self.core.turn(messages)
+        except Exception as error:
+            said = str(error) if isinstance(error, TwinserveError) else f"{type(error).__name__}: {error}"
+            self._error = EngineDeadError(f"the engine core has failed: {said}")
+            raise self._error from error
 
 
 @contextmanager
@@ -170,7 +175,7 @@ class ProcessCore:
         """Send a message on its way."""
         if self._error is not None:
             raise self._error
-        self._connection.requests.send(self._encode(message))
+        self._connection.send(self._encode(message))
 
     def receive(self) -> list[ToFront]:
         """Wait for messages, and for the core's death."""
@@ -209,6 +214,7 @@ class ProcessCore:
             self._error = self._error or EngineDeadError(
                 f"the engine core (process {self.pid}) {self._connection.child.end}"
             )
+            self._connection.child.stop(0.0)  # and what it leaves
             raise self._error
 
 
@@ -218,17 +224,23 @@ class _Connection:
     def __init__(self, child: Child, requests_address: str, updates_address: str) -> None:
         self.child = child
         self._context = zmq.Context()
-        self.requests, self._updates = self._context.socket(zmq.DEALER), self._context.socket(zmq.PULL)
-        for socket in (self.requests, self._updates):
+        self._requests, self._updates = self._context.socket(zmq.DEALER), self._context.socket(zmq.PULL)
+        for socket in (self._requests, self._updates):
             socket.set_hwm(0)
             socket.linger = 0
-        self.requests.reconnect_ivl = 10  # milliseconds; the core has yet to bind its side
-        self.requests.connect(requests_address)
+        self._requests.reconnect_ivl = 10  # milliseconds; the core has yet to bind its side
+        self._requests.connect(requests_address)
         self._updates.bind(updates_address)
         self._poller = zmq.Poller()
         self._poller.register(self._updates, zmq.POLLIN)
         self._poller.register(child.sentinel, zmq.POLLIN)
-        self._receiving = threading.Lock()
+        self._sending, self._receiving = threading.Lock(), threading.Lock()
+
+    def send(self, message: bytes) -> None:
+        """Send a message on its way; does not wait."""
+        with self._sending:  # no two threads may use a socket at once
+            if not self._requests.closed:
+                self._requests.send(message)
 
     def receive(self) -> list[bytes]:
         """All messages that have come; blocks until there is one. None if the core is dead or the connection closed."""
@@ -246,12 +258,14 @@ class _Connection:
 
     def close(self, farewell: bytes) -> None:
         """End the core, then close the sockets; a `receive` in another thread ends with the core."""
-        if self.child.is_alive:
-            self.requests.send(farewell)
-        self.child.stop(_GRACE_S)
-        with self._receiving:
-            self.child.close()
-            self._context.destroy()
+        try:
+            if self.child.is_alive:
+                self.send(farewell)
+            self.child.stop(_GRACE_S)
+        finally:
+            with self._sending, self._receiving:
+                self.child.close()
+                self._context.destroy()
 
 
 def _address(folder: Path) -> str:

@@ -13,12 +13,13 @@ from real.config import EngineConfig
 from real.core_client import start_core
 from real.errors import EngineDeadError
 from real.in_progress import InProgress
-from real.inputs import CheckedInput, InputChecker, Prompt
+from real.inputs import CheckedInput, InputChecker, Prompt, Scheduling
+from real.kinds import is_text
 from real.messages import AbortRequests, AddRequest, AskReport, Report, ToFront, Update, Updates
 from real.outputs import RequestOutput
 from real.sampling_params import SamplingParams
 from real.tokenizer import Tokenizer
-from schedulers import SLO, InputError
+from schedulers import InputError
 
 
 class LLMEngine:
@@ -67,56 +68,32 @@ class LLMEngine:
     def add_request(
         self, request_id: str, prompt: Prompt, sampling_params: SamplingParams | None = None, **scheduling: Any
     ) -> None:
-        """Check a request (see `InputChecker.check`) and send it to the core (see `submit`, which names the rest)."""
-        name = f"request {request_id!r}"
-        self.submit(request_id, self.inputs.check(name, prompt, sampling_params or SamplingParams()), **scheduling)
+        """Check a request (see `InputChecker.check` and `Scheduling`) and send it to the core (see `submit`)."""
+        params = SamplingParams() if sampling_params is None else sampling_params
+        checked = self.inputs.check(f"request {request_id!r}", prompt, params)
+        self.submit(request_id, checked, Scheduling.of(**scheduling))
 
-    def submit(
-        self,
-        request_id: str,
-        checked: CheckedInput,
-        *,
-        arrival_time: float | None = None,
-        priority: int = 0,
-        client_id: str = "",
-        session_id: str = "",
-        slo: SLO | None = None,
-        predicted_output_tokens: float | None = None,
-        cache_salt: str = "",
-    ) -> None:
+    def submit(self, request_id: str, checked: CheckedInput, scheduling: Scheduling) -> None:
         """Send a checked request to the core.
 
         Args:
             request_id: unique among unfinished requests. With n > 1 the scheduler sees a request for each output, with
                 the ids `request_id/0`, `request_id/1` and so on.
-            arrival_time: on the clock of `time.perf_counter`, seconds; None: now.
-            priority: lower is more urgent; this and the rest are for policies (see `schedulers.Request`).
 
         Raises:
+            InputError: the id is none.
             RequestRefused: the id is in use.
             EngineDeadError: the core has died.
         """
-        if not request_id:
-            raise InputError("request_id is empty; it must be a string of at least one character")
-        eos = self.ready.eos_token_ids
-        for number, core_id, params in self._in_progress.add(request_id, checked):
-            self.core.send(
-                AddRequest(
-                    number=number,
-                    request_id=core_id,
-                    arrival_time=time.perf_counter() if arrival_time is None else arrival_time,
-                    prompt_token_ids=checked.prompt_token_ids,
-                    sampling=params,
-                    eos_token_id=eos[0] if eos else None,
-                    stop_token_ids=() if params.ignore_eos else eos[1:],
-                    priority=priority,
-                    client_id=client_id,
-                    session_id=session_id,
-                    slo=slo,
-                    predicted_output_tokens=predicted_output_tokens,
-                    cache_salt=cache_salt,
-                )
-            )
+        if not is_text(request_id) or not request_id:
+            raise InputError(f"request_id={request_id!r}: it must be a valid string of at least one character")
+        children = self._in_progress.add(request_id, checked)
+        try:
+            for number, core_id, params in children:
+                self.core.send(self._message(number, core_id, params, checked.prompt_token_ids, scheduling))
+        except BaseException:
+            self.abort_request(request_id)
+            raise
 
     def step(self) -> list[RequestOutput]:
         """What requests gained since the last call; blocks until there is something, unless nothing is unfinished.
@@ -169,6 +146,26 @@ class LLMEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.shutdown()
+
+    def _message(
+        self, number: int, request_id: str, params: SamplingParams, prompt_token_ids: list[int], scheduling: Scheduling
+    ) -> AddRequest:
+        eos, arrival = self.ready.eos_token_ids, scheduling.arrival_time
+        return AddRequest(
+            number=number,
+            request_id=request_id,
+            arrival_time=time.perf_counter() if arrival is None else arrival,
+            prompt_token_ids=prompt_token_ids,
+            sampling=params,
+            eos_token_id=eos[0] if eos else None,
+            stop_token_ids=() if params.ignore_eos else eos[1:],
+            priority=scheduling.priority,
+            client_id=scheduling.client_id,
+            session_id=scheduling.session_id,
+            slo=scheduling.slo,
+            predicted_output_tokens=scheduling.predicted_output_tokens,
+            cache_salt=scheduling.cache_salt,
+        )
 
     def _receive(self) -> list[ToFront]:
         try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
+from real.kinds import is_number, is_text, is_whole
 from real.messages import Ready
 from real.sampling_params import SamplingParams, check_for_model, check_token_ids
 from real.tokenizer import Tokenizer
-from schedulers import InputError, RequestRefused
+from schedulers import SLO, InputError, RequestRefused
 
 #: Text, or token ids.
 Prompt = str | Sequence[int]
@@ -21,6 +23,51 @@ class CheckedInput:
     prompt: str | None
     prompt_token_ids: list[int]
     params: SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """What a client may tell of a request besides prompt and parameters; policies read it (see `schedulers.Request`).
+
+    Attributes:
+        arrival_time: on the clock of `time.perf_counter`, seconds; None: when it is sent.
+        priority: lower is more urgent.
+        cache_salt: requests share cached blocks only with requests of the same salt.
+
+    Raises:
+        InputError: a value is not of its kind; the message names it.
+    """
+
+    arrival_time: float | None = None
+    priority: int = 0
+    client_id: str = ""
+    session_id: str = ""
+    slo: SLO | None = None
+    predicted_output_tokens: float | None = None
+    cache_salt: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("arrival_time", "predicted_output_tokens"):
+            value = getattr(self, name)
+            if value is not None and not is_number(value):
+                raise InputError(f"{name}={value!r}: it must be a number, or None")
+            object.__setattr__(self, name, None if value is None else float(value))
+        if not is_whole(self.priority):
+            raise InputError(f"priority={self.priority!r}: it must be a whole number, of 64 bits at most")
+        for name in ("client_id", "session_id", "cache_salt"):
+            if not is_text(getattr(self, name)):
+                raise InputError(f"{name}={getattr(self, name)!r}: it must be a valid string")
+        if self.slo is not None and not isinstance(self.slo, SLO):
+            raise InputError(f"slo={self.slo!r}: it must be a schedulers.SLO, or None")
+
+    @classmethod
+    def of(cls, **told: Any) -> Self:
+        """From arguments by name. Raises InputError also for a name that there is not."""
+        known = [field.name for field in fields(cls)]
+        for name in told:
+            if name not in known:
+                raise InputError(f"unknown argument {name!r} of a request; there are {', '.join(known)}")
+        return cls(**told)
 
 
 class InputChecker:
@@ -45,11 +92,9 @@ class InputChecker:
             raise InputError(f"{name}: sampling parameters must be a SamplingParams, not {type(params).__name__}")
         tokenizer, ready = self._tokenizer, self._ready
         text = prompt if isinstance(prompt, str) else None
-        if text is not None:
-            token_ids = self._encode(name, text)
-        else:
-            token_ids = _token_ids(name, prompt)
-            check_token_ids(f"{name}: the prompt", token_ids, ready.vocab_size)
+        token_ids = _token_ids(name, prompt) if text is None else self._encode(name, text)
+        # A text's too: the tokenizer may be another model's.
+        check_token_ids(f"{name}: the prompt", token_ids, ready.vocab_size)
         if not token_ids:
             raise InputError(f"{name}: the prompt is empty; it needs at least one token")
         if tokenizer is not None:
@@ -69,10 +114,9 @@ class InputChecker:
     def _encode(self, name: str, text: str) -> list[int]:
         if self._tokenizer is None:
             raise InputError(f"{name}: the engine has skip_tokenizer=True; give the prompt as token ids")
-        try:
-            return self._tokenizer.encode(text)
-        except (TypeError, UnicodeEncodeError) as error:
-            raise InputError(f"{name}: the prompt is not valid text: {error}") from error
+        if not is_text(text):
+            raise InputError(f"{name}: the prompt is not valid text: it has lone surrogates")
+        return self._tokenizer.encode(text)
 
 
 def _token_ids(name: str, prompt: object) -> list[int]:
@@ -80,6 +124,6 @@ def _token_ids(name: str, prompt: object) -> list[int]:
         raise InputError(f"{name}: the prompt is {type(prompt).__name__}; it must be text or a list of token ids")
     token_ids = list(prompt)
     for token_id in token_ids:
-        if not isinstance(token_id, int) or isinstance(token_id, bool):
+        if not is_whole(token_id):
             raise InputError(f"{name}: the prompt has {token_id!r} among its token ids; they must be whole numbers")
     return token_ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from real.engine import LLMEngine
-from real.inputs import CheckedInput, Prompt
+from real.inputs import CheckedInput, Prompt, Scheduling
 from real.outputs import RequestOutput
 from real.sampling_params import SamplingParams
 from real.tokenizer import Messages
@@ -40,6 +41,8 @@ class LLM:
     def __init__(self, model: str | None = None, **arguments: Any) -> None:
         self.engine = LLMEngine(model=model, **arguments)
         self._ids = itertools.count()
+        #: Calls from several threads take their turns: each would take what is the others'.
+        self._turn = threading.Lock()
 
     def generate(
         self,
@@ -58,7 +61,7 @@ class LLM:
             prompts: texts, or lists of token ids; or a single one.
             sampling_params: for all, or one for each.
             progress: show a bar, if a person looks at the standard error.
-            scheduling: what `LLMEngine.submit` takes besides, such as priority.
+            scheduling: fields of `real.inputs.Scheduling`, such as priority.
 
         Returns:
             Outputs in the order of the prompts. One that the engine refused has its reason in `error`.
@@ -67,7 +70,7 @@ class LLM:
             InputError: a prompt or its parameters are impossible; the message says which.
             EngineDeadError: the core died.
         """
-        return self._run(_as_list(prompts), sampling_params, progress, scheduling)
+        return self._run(_as_list(prompts), sampling_params, progress, Scheduling.of(**scheduling))
 
     def chat(
         self,
@@ -85,12 +88,11 @@ class LLM:
         tokenizer = self.engine.tokenizer
         if tokenizer is None:
             raise InputError("chat needs the model's tokenizer, and the engine has skip_tokenizer=True")
-        chats: Sequence[Any] = messages
-        if messages and isinstance(messages[0], Mapping):
-            chats = [messages]
-        # The template writes the special tokens; encoding must not add them again.
-        prompts = [tokenizer.encode(tokenizer.chat(chat), special_tokens=False) for chat in chats]
-        return self._run(prompts, sampling_params, progress, scheduling)
+        if not isinstance(messages, Sequence):
+            raise InputError(f"messages are {type(messages).__name__}; they must be a chat, or a list of chats")
+        chats: Sequence[Any] = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        prompts = [tokenizer.encode_chat(chat) for chat in chats]
+        return self._run(prompts, sampling_params, progress, Scheduling.of(**scheduling))
 
     def shutdown(self) -> None:
         """End the engine's processes. May be called again."""
@@ -109,7 +111,7 @@ class LLM:
         prompts: Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         progress: bool,
-        scheduling: dict[str, Any],
+        scheduling: Scheduling,
     ) -> list[RequestOutput]:
         engine = self.engine
         unsent = deque((f"generate-{next(self._ids)}", request) for request in self._check(prompts, sampling_params))
@@ -117,15 +119,15 @@ class LLM:
         outputs: dict[str, RequestOutput] = {}
         unfinished: dict[str, int] = {}
         num_tokens, start = 0, time.perf_counter()
-        try:
-            with _bar(len(request_ids), progress) as show:
+        with self._turn, _bar(len(request_ids), progress) as show:
+            try:
                 while unsent or unfinished:
                     room = engine.config.scheduler.max_waiting - sum(unfinished.values())
                     while unsent and (room >= unsent[0][1].params.n or not unfinished):
                         request_id, request = unsent.popleft()
+                        engine.submit(request_id, request, scheduling)
                         unfinished[request_id] = request.params.n
                         room -= request.params.n
-                        engine.submit(request_id, request, **scheduling)
                     for part in engine.step():
                         if part.request_id not in unfinished:
                             continue  # of a request that was added to the engine by hand
@@ -135,9 +137,9 @@ class LLM:
                         if part.finished:
                             del unfinished[part.request_id]
                             show(num_tokens / (time.perf_counter() - start))
-        finally:
-            for request_id in unfinished:
-                engine.abort_request(request_id)
+            finally:
+                for request_id in unfinished:
+                    engine.abort_request(request_id)
         return [outputs[request_id] for request_id in request_ids]
 
     def _check(
@@ -145,6 +147,11 @@ class LLM:
     ) -> list[CheckedInput]:
         if sampling_params is None or isinstance(sampling_params, SamplingParams):
             sampling_params = [sampling_params or SamplingParams()] * len(prompts)
+        if not isinstance(sampling_params, Sequence):
+            raise InputError(
+                f"sampling parameters are {type(sampling_params).__name__}; they must be a SamplingParams, or a list "
+                "of one for each prompt"
+            )
         if len(sampling_params) != len(prompts):
             raise InputError(
                 f"{len(prompts)} prompts and {len(sampling_params)} sampling parameters: give one for all, or one "
@@ -176,10 +183,10 @@ def _bar(num_requests: int, wanted: bool) -> Iterator[Callable[[float], None]]:
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
     """A single prompt as a list of one."""
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]
     if not isinstance(prompts, Sequence):
         raise InputError(
             f"prompts are {type(prompts).__name__}; they must be a text, a list of token ids, or a list of these"
         )
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        return [prompts]  # type: ignore[list-item]
     return prompts  # type: ignore[return-value]

@@ -128,7 +128,7 @@ class ModelRunner:
                 logits = self.model.logits(hidden[offset + first : offset + stop])
                 targets = self.batch.token_ids[row, first + 1 : stop + 1].astype(np.int64)
                 progress.found += token_logprobs(logits, targets, [progress.count] * len(targets))
-            if end >= last:
+            if end > last:  # not before a token is sampled, with which it is told
                 complete[request_id] = self._prompt_logprobs.pop(request_id).found
         return complete
 

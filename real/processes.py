@@ -102,25 +102,31 @@ class Child:
     @property
     def is_alive(self) -> bool:
         """It has not ended."""
-        return self._process.poll() is None
+        return self.sentinel >= 0 and not wait_for(self.sentinel, timeout_s=0)
 
     @property
     def end(self) -> str:
         """How it ended, as a person would say it; waits a second for the system to tell."""
-        try:
-            code = self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
+        wait_for(self.sentinel, timeout_s=1.0)
+        status = os.waitid(os.P_PIDFD, self.sentinel, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if status is None:
             return "is still running"
-        if code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
-        return f"exited with code {code}"
+        if status.si_code == os.CLD_EXITED:
+            return f"exited with code {status.si_status}"
+        return f"was killed by {signal.Signals(status.si_status).name}"
 
     def stop(self, grace_s: float) -> None:
-        """Wait for it to end by itself, `grace_s` seconds; kill it if it has not. May be called again."""
+        """Wait for it to end by itself, `grace_s` seconds; then kill it, and what it started and left (Ray's agents).
+
+        May be called again.
+        """
+        if self._process.returncode is not None:
+            return
         try:
-            self._process.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+            wait_for(self.sentinel, timeout_s=grace_s)
+        finally:  # also if Ctrl-C ends the wait
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)  # before its end is acknowledged, so that its id is still its own
             self._process.wait()
 
     def close(self) -> None:
@@ -151,7 +157,7 @@ def _die_with(parent_pid: int, clean_up: Path | None) -> None:
             wait_for(os.pidfd_open(parent_pid))
         if clean_up is not None:
             shutil.rmtree(clean_up, ignore_errors=True)
-        os._exit(1)
+        os.killpg(0, signal.SIGKILL)  # this process, and what it started and would leave
 
     threading.Thread(target=watch, name="watch parent", daemon=True).start()
 

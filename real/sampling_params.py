@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from real.kinds import is_number, is_text, is_whole
 from schedulers.errors import InputError
 
 #: Names of the fields that hold sequences; they are kept as tuples.
 _SEQUENCES = ("stop", "stop_token_ids", "bad_words", "bad_words_token_ids")
+_FLAGS = ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens")
+#: No number of tokens is larger, and no request has more outputs.
+_MOST, _MOST_OUTPUTS = (1 << 31) - 1, 1 << 14
+#: Beyond this, temperature and repetition penalty would leave the range of a float32.
+_EXTREME = 1e6
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -84,7 +89,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         if self.logit_bias is not None and not isinstance(self.logit_bias, Mapping):
             raise InputError(f"logit_bias={self.logit_bias!r}: it must map token ids to numbers")
 
-        self._whole("n", 1)
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name}={getattr(self, name)!r}: it must be True or False")
+        self._whole("n", 1, _MOST_OUTPUTS)
         self._whole("max_tokens", 1, optional=True)
         self._whole("min_tokens", 0)
         self._whole("top_k", -1)
@@ -92,12 +100,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         self._whole("prompt_logprobs", 0, optional=True)
         self._whole("forced_length", 1, optional=True)
         self._whole("seed", -(1 << 63), (1 << 64) - 1, optional=True)
-        self._number("temperature", 0, math.inf)
+        self._number("temperature", 0, _EXTREME)
         self._number("top_p", 0, 1, above=True)
         self._number("min_p", 0, 1)
         self._number("presence_penalty", -2, 2)
         self._number("frequency_penalty", -2, 2)
-        self._number("repetition_penalty", 0, math.inf, above=True)
+        self._number("repetition_penalty", 1 / _EXTREME, _EXTREME)
         self._check_tokens()
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InputError(f"min_tokens={self.min_tokens} with max_tokens={self.max_tokens}: it must not be larger")
@@ -137,23 +145,25 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def _set(self, name: str, value: object) -> None:
         msgspec.structs.force_setattr(self, name, value)
 
-    def _whole(self, name: str, least: int, most: float = math.inf, *, optional: bool = False) -> None:
+    def _whole(self, name: str, least: int, most: int = _MOST, *, optional: bool = False) -> None:
         value = getattr(self, name)
         if optional and value is None:
             return
-        if not _is_whole(value) or not least <= value <= most:
-            raise InputError(f"{name}={value!r}: it must be {_range('a whole number', least, most)}")
+        if not is_whole(value, least, most):
+            raise InputError(f"{name}={value!r}: it must be a whole number from {least} to {most}")
 
     def _number(self, name: str, least: float, most: float, *, above: bool = False) -> None:
         value = getattr(self, name)
-        if not _is_number(value) or not (least < value if above else least <= value) or value > most:
-            raise InputError(f"{name}={value!r}: it must be {_range('a number', least, most, above=above)}")
+        if not is_number(value) or not (least < value if above else least <= value) or value > most:
+            low = f"above {least:g}" if above else f"of at least {least:g}"
+            raise InputError(f"{name}={value!r}: it must be a number {low} and at most {most:g}")
+        self._set(name, float(value))
 
     def _check_tokens(self) -> None:
         for name in ("stop", "bad_words"):
             for text in getattr(self, name):
-                if not isinstance(text, str) or not text:
-                    raise InputError(f"{name} has {text!r}: it must be strings of at least one character")
+                if not is_text(text) or not text:
+                    raise InputError(f"{name} has {text!r}: it must be valid strings of at least one character")
         for sequence in self.bad_words_token_ids:
             if not sequence:
                 raise InputError("bad_words_token_ids has an empty sequence: each needs at least one token id")
@@ -161,11 +171,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             raise InputError("allowed_token_ids is empty: nothing could be sampled; it must name at least one token")
         for name, token_ids in _token_ids(self):
             for token_id in token_ids:
-                if not _is_whole(token_id) or token_id < 0:
+                if not is_whole(token_id, least=0):
                     raise InputError(f"{name} has {token_id!r}: token ids must be whole numbers of at least 0")
         for token_id, bias in (self.logit_bias or {}).items():
-            if not _is_number(bias) or not -100 <= bias <= 100:
+            if not is_number(bias) or not -100 <= bias <= 100:
                 raise InputError(f"logit_bias of token {token_id} is {bias!r}: it must be a number from -100 to 100")
+        if self.logit_bias is not None:
+            self._set("logit_bias", {token_id: float(bias) for token_id, bias in self.logit_bias.items()})
 
 
 def check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
@@ -218,18 +230,3 @@ def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InputError(f"{name}={value!r}: it must be a list")
     return tuple(value)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _range(kind: str, least: float, most: float, *, above: bool = False) -> str:
-    low = f"above {least}" if above else f"of at least {least}"
-    if math.isinf(most):
-        return f"{kind} {low}"
-    return f"{kind} {low} and at most {most}"

@@ -37,7 +37,8 @@ class SLO:
     def __post_init__(self) -> None:
         for name in ("ttft_s", "tpot_s"):
             target = getattr(self, name)
-            if target is not None and (isinstance(target, bool) or not isinstance(target, int | float) or target <= 0):
+            is_number = isinstance(target, int | float) and not isinstance(target, bool)
+            if target is not None and not (is_number and 0 < target < float("inf")):
                 raise InputError(f"slo.{name}={target!r}: it must be a number of seconds above 0, or null for none")
 
 

@@ -22,12 +22,19 @@ SHOWN = ("TTFT P50", "TPOT P50", "E2E P50", "TTFT P90", "TPOT P90", "E2E P90")
 
 def compared_chart(compared: Sequence[Compared]) -> Chart:
     """A row for each policy and load: the range of the engine's runs, and the simulator's prediction."""
-    runs = len(compared[0].engine[SHOWN[0]])
+    runs = max(len(runs) for item in compared for runs in item.engine.values())
     return Chart(
         name="compare",
         title="The engine and the simulator",
         caption=f"Bars span the engine's {runs} runs; circles are their median, squares the simulator's prediction.",
-        panels=[Panel(f"{metric} ({METRICS[metric][0]})", partial(_draw, compared, metric)) for metric in SHOWN],
+        panels=[
+            Panel(
+                f"{metric} ({METRICS[metric][0]})",
+                partial(_draw, [item for item in compared if metric in item.engine], metric),
+            )
+            for metric in SHOWN
+            if any(metric in item.engine for item in compared)
+        ],
         legend={"engine": ENGINE, "simulator": SIMULATOR},
     )
 

@@ -172,6 +172,8 @@ def run_worker(make_worker: WorkerFactory, config: EngineConfig, rank: int, hand
                 return
             if rank == 0 or all_answer:
                 answer(None, value)
+    except BrokenPipeError:
+        return  # the core is dead, and this process will be in a moment
     except InputError as error:
         answer(error, None)
     except Exception as error:  # noqa: BLE001 - whatever it is, the core must know

@@ -73,7 +73,7 @@ class RayActors:
         """What Ray must find for each actor."""
         size, there = config.parallel.tensor_parallel, self._ray.cluster_resources()
         num_gpus, num_cpus = int(there.get("GPU", 0)), int(there.get("CPU", 0))
-        if config.device.device == "cuda":
+        if config.device.device == "cuda" or (config.device.device == "auto" and num_gpus):
             kind, each, total = "GPU", 1, num_gpus
         else:
             kind, each, total = "CPU", config.device.num_threads or max(num_cpus // size, 1), num_cpus

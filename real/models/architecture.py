@@ -29,6 +29,10 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+#: No size of a model is larger.
+_LARGEST = 1 << 24
+
+
 @dataclass(frozen=True)
 class ModelArchitecture:
     """The shape of a decoder of the Llama family. Sizes are of the whole model, not of one tensor-parallel slice."""
@@ -68,8 +72,8 @@ def architecture_from_config(
     Raises:
         InputError: an architecture, activation, RoPE or quantization that is not supported, or a missing number.
     """
-    names = config.get("architectures") or ["(none)"]
-    name = names[0]
+    names = config.get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else str(names or "(none)")
     if name not in FAMILIES:
         raise InputError(f"{source}: the architecture {name} is not supported; there are {', '.join(FAMILIES)}")
     if (activation := config.get("hidden_act", "silu")) != "silu":
@@ -83,7 +87,7 @@ def architecture_from_config(
         return _read(config, generation, name)
     except KeyError as missing:
         raise InputError(f"{source}: the model's config lacks {missing.args[0]!r}") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise InputError(f"{source}: the model's config holds a value of the wrong kind: {error}") from None
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
@@ -91,28 +95,33 @@ def architecture_from_config(
 
 def _read(config: Mapping[str, Any], generation: Mapping[str, Any], name: str) -> ModelArchitecture:
     family = FAMILIES[name]
-    num_heads = int(config["num_attention_heads"])
-    hidden_size = int(config["hidden_size"])
-    head_dim = int(config.get("head_dim") or hidden_size // num_heads)
-    trained_len = int(config["max_position_embeddings"])
+    num_heads, hidden_size = _size(config, "num_attention_heads"), _size(config, "hidden_size")
+    num_kv_heads = _size(config, "num_key_value_heads", num_heads)
+    head_dim = _size(config, "head_dim", hidden_size // num_heads)
+    vocab_size, trained_len = _size(config, "vocab_size"), _size(config, "max_position_embeddings")
+    if head_dim % 2 or num_heads % num_kv_heads:
+        raise InputError(
+            f"head_dim={head_dim}, num_attention_heads={num_heads} and num_key_value_heads={num_kv_heads} make no "
+            "model: heads have pairs of dimensions, and query heads share key heads in equal groups"
+        )
     # Transformers 5 writes `rope_parameters`; before, `rope_scaling` stood beside `rope_theta`.
     rope = {"rope_theta": config.get("rope_theta", 10000.0), **(config.get("rope_scaling") or {})}
     rope |= config.get("rope_parameters") or {}
     if config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0)) != 1.0:
         raise InputError("a partial_rotary_factor other than 1 is not supported")
     max_model_len = scaled_context(rope, trained_len)
-    if (window := config.get("sliding_window")) and config.get("use_sliding_window", True):
-        max_model_len = min(max_model_len, int(window))
+    if config.get("sliding_window") and config.get("use_sliding_window", True):
+        max_model_len = min(max_model_len, _size(config, "sliding_window"))
     bias = bool(config.get("attention_bias", False))
     return ModelArchitecture(
         name=name,
-        num_layers=int(config["num_hidden_layers"]),
+        num_layers=_size(config, "num_hidden_layers"),
         hidden_size=hidden_size,
-        intermediate_size=int(config["intermediate_size"]),
+        intermediate_size=_size(config, "intermediate_size"),
         num_heads=num_heads,
-        num_kv_heads=int(config.get("num_key_value_heads") or num_heads),
+        num_kv_heads=num_kv_heads,
         head_dim=head_dim,
-        vocab_size=int(config["vocab_size"]),
+        vocab_size=vocab_size,
         max_model_len=max_model_len,
         rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
         rope=rope_from_config(rope, head_dim, trained_len),
@@ -121,17 +130,29 @@ def _read(config: Mapping[str, Any], generation: Mapping[str, Any], name: str) -
         output_bias=bias and family.qkv_bias is None,
         mlp_bias=bool(config.get("mlp_bias", False)),
         qk_norm=family.qk_norm,
-        eos_token_ids=_token_ids(generation.get("eos_token_id"), config.get("eos_token_id")),
-        bos_token_id=next(iter(_token_ids(config.get("bos_token_id"))), None),
+        eos_token_ids=_token_ids(vocab_size, generation.get("eos_token_id"), config.get("eos_token_id")),
+        bos_token_id=next(iter(_token_ids(vocab_size, config.get("bos_token_id"))), None),
         dtype=config.get("dtype") or config.get("torch_dtype"),
     )
 
 
-def _token_ids(*values: Any) -> tuple[int, ...]:
-    """The ids that config entries name, each a number, a list or nothing, in order and once."""
+def _size(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    """The size that `config` has under `key`; without a default it must be there."""
+    value = config[key] if default is None else config.get(key) or default
+    size = int(value)
+    if size != value or not 1 <= size <= _LARGEST:
+        raise InputError(f"{key}={value!r} in the model's config: it must be a whole number from 1 to {_LARGEST}")
+    return size
+
+
+def _token_ids(vocab_size: int, *values: Any) -> tuple[int, ...]:
+    """The ids that config entries name, each a number, a list or nothing, in order and once.
+
+    What the vocabulary does not have is left out (some configs say -1 for none): it never comes.
+    """
     found: dict[int, None] = {}
     for value in values:
         for token_id in value if isinstance(value, list) else [value]:
-            if token_id is not None:
+            if token_id is not None and 0 <= int(token_id) < vocab_size:
                 found[int(token_id)] = None
     return tuple(found)

@@ -26,6 +26,9 @@ class Checkpoint(Protocol):
     def architecture(self) -> ModelArchitecture:
         """What the model is made of."""
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of the whole tensor `name`. Raises InputError if there is none."""
+
     def read(self, name: str, part: range | None = None, dim: int = 0) -> torch.Tensor:
         """The tensor `name`, or `part` of its dimension `dim`, in the type it was saved as.
 
@@ -65,17 +68,25 @@ class SafetensorsFolder:
         )
         self._paths = _weight_files(path)
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """See `Checkpoint`."""
+        return tuple(self._holder(name).get_slice(name).get_shape())
+
     def read(self, name: str, part: range | None = None, dim: int = 0) -> torch.Tensor:
         """See `Checkpoint`."""
-        tensors = self._file_of.get(name)
-        if tensors is None:
-            raise InputError(f"{self._path}: none of its safetensors files holds the tensor {name!r}")
+        tensors = self._holder(name)
         if part is None:
             tensor = tensors.get_tensor(name)
         else:
             window = slice(part.start, part.stop)
             tensor = tensors.get_slice(name)[window if dim == 0 else (slice(None), window)]
         return cast("torch.Tensor", tensor)
+
+    def _holder(self, name: str) -> Any:
+        tensors = self._file_of.get(name)
+        if tensors is None:
+            raise InputError(f"{self._path}: none of its safetensors files holds the tensor {name!r}")
+        return tensors
 
     @cached_property
     def _file_of(self) -> dict[str, Any]:

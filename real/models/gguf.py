@@ -69,19 +69,25 @@ class GGUFFile:
             with path.open("rb") as file:
                 self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._metadata, self._entries = _read_directory(self._bytes)
-        except (OSError, ValueError, struct.error) as error:
+        except (OSError, ValueError, OverflowError, struct.error) as error:
             raise InputError(f"{path} is damaged or no GGUF file: {error}") from None
         self.architecture = architecture_from_config(self._config(), {}, str(path))
         # Files for llama.cpp's `llama` keep a rotated pair's two dimensions side by side; see `_unpermute`.
         self._permuted = self._metadata["general.architecture"] == "llama"
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """See `Checkpoint`."""
+        own_name = _gguf_name(name)
+        if own_name not in self._entries:
+            raise InputError(f"{self._path}: there is no tensor {own_name!r} ({name!r}) in it")
+        return self._entries[own_name].shape
+
     def read(self, name: str, part: range | None = None, dim: int = 0) -> torch.Tensor:
         """See `Checkpoint`."""
         import torch
 
+        self.shape(name)
         own_name = _gguf_name(name)
-        if own_name not in self._entries:
-            raise InputError(f"{self._path}: there is no tensor {own_name!r} ({name!r}) in it")
         tensor = torch.from_numpy(self._dequantize(own_name, part if dim == 0 else None))
         if self._permuted and re.search(r"\.[qk]_proj\.", name):
             tensor = _unpermute(tensor, self.architecture.head_dim)
@@ -109,7 +115,7 @@ class GGUFFile:
                 values = dequantize(raw if rows is None else raw[rows.start : rows.stop], kind)
         except NotImplementedError:
             raise InputError(f"{self._path}: {name!r} is quantized as {kind.name}, which is not supported") from None
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise InputError(f"{self._path}: {name!r} cannot be read, the file is damaged: {error}") from None
         return np.require(values, np.float32, ["C", "W"])  # what is not quantized is still the file itself
 
@@ -177,7 +183,7 @@ def _read_directory(data: mmap.mmap) -> tuple[Mapping[str, Any], Mapping[str, _E
     """The metadata (arrays left out: they hold the tokenizer) and the tensors of a GGUF file.
 
     Raises:
-        ValueError, struct.error: these bytes are no GGUF file, or it ends too early.
+        ValueError, OverflowError, struct.error: these bytes are no GGUF file, or it ends too early.
     """
     if data[:4] != b"GGUF":
         raise ValueError(f"it begins with {data[:4]!r} instead of b'GGUF'")

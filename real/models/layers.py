@@ -28,14 +28,11 @@ class Source:
 
     def tensor(self, name: str, shape: tuple[int, ...], part: range | None = None, dim: int = 0) -> torch.Tensor:
         """The tensor `name`, whose whole shape must be `shape`, or a part of it (see `Checkpoint.read`)."""
-        expected = list(shape)
-        if part is not None:
-            expected[dim] = len(part)
+        if (there := self.checkpoint.shape(name)) != shape:
+            raise InputError(f"the tensor {name!r} has shape {there}; its model's config says {shape}")
         tensor = self.checkpoint.read(name, part, dim)
-        if list(tensor.shape) != expected:
-            raise InputError(
-                f"the tensor {name!r} has shape {tuple(tensor.shape)}; its model's config says {tuple(expected)}"
-            )
+        if not tensor.is_floating_point():
+            raise InputError(f"the tensor {name!r} holds {tensor.dtype}, which are no weights of these models")
         return tensor.to(device=self.device, dtype=self.dtype)
 
 

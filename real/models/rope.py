@@ -13,18 +13,29 @@ from typing import Any
 
 from schedulers.errors import InputError
 
+#: Largest number of the type that angles are computed in.
+_FLOAT32 = 3.4e38
+
 
 @dataclass(frozen=True)
 class Rope:
     """The rotation of a head's vector at position p: pair i turns by p * frequencies[i] radians.
 
     Pairs are dimensions i and i + head_dim/2, as in Hugging Face checkpoints.
+
+    Raises:
+        InputError: these are no numbers to turn by.
     """
 
     #: Radians per position, head_dim / 2 of them.
     frequencies: tuple[float, ...]
     #: What cosines and sines are multiplied by (YaRN's attention factor).
     magnitude: float = 1.0
+
+    def __post_init__(self) -> None:
+        for number in (*self.frequencies, self.magnitude):
+            if not isinstance(number, int | float) or not abs(number) < _FLOAT32:
+                raise InputError(f"the model's RoPE comes to {number!r}, which is no number to turn by")
 
 
 def rope_from_config(parameters: Mapping[str, Any], head_dim: int, max_position_embeddings: int) -> Rope:
@@ -102,7 +113,7 @@ def _yarn(plain: Sequence[float], parameters: Mapping[str, Any], head_dim: int, 
             if mscale and mscale_all_dim
             else _yarn_magnitude(factor, 1.0)
         )
-    return Rope(frequencies, magnitude)
+    return Rope(frequencies, float(magnitude))
 
 
 def _yarn_magnitude(factor: float, mscale: float) -> float:

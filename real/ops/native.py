@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from real.cache_folder import cache_folder
+
 _FOLDER = Path(__file__).with_name("kernels")
 _FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC"]
 
@@ -108,8 +110,7 @@ def _library_path(compiler: str, target: str) -> Path:
     """Where the library for this source, compiler and processor is kept."""
     sources = [path.read_text(encoding="utf-8") for path in sorted(_FOLDER.iterdir()) if path.is_file()]
     digest = hashlib.sha256("\0".join([compiler, *_FLAGS, target, *sources]).encode()).hexdigest()
-    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache_home / "twinserve" / f"kernels-{digest[:16]}.so"
+    return cache_folder() / f"kernels-{digest[:16]}.so"
 
 
 def _build(compiler: str, path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from experiments.comparison import METRICS, Compared, rankings
@@ -41,8 +39,17 @@ def test_policies_are_ranked_under_each_load_apart_and_one_alone_is_not() -> Non
     assert [ranking.load for ranking in rankings(items)] == [0.5, 0.5]
 
 
-def test_a_figure_that_a_summary_does_not_have_is_nan() -> None:
-    nothing = {group: {key: None} for _, _, (group, key) in METRICS.values()}
+def test_single_runs_tell_no_order() -> None:
+    (ttft, _) = rankings([compared("a", [10], 16), compared("b", [15], 15)])
+    assert (ttft.wrong, ttft.close) == ([], [("a", "b")])
+
+
+def test_a_metric_that_no_output_has_is_left_out() -> None:
+    told = {group: {key: 1.0} for _, _, (group, key) in METRICS.values()}
     for _, _, (group, key) in METRICS.values():
-        nothing[group][key] = None
-    assert math.isnan(Compared.of("a", 0.5, 1.0, [nothing], nothing).error("TPOT P90"))
+        told[group][key] = 1.0
+    single = {**told, "tpot_s": {"p50": None, "p90": None}}  # every output is one token
+    items = [Compared.of(name, 0.5, 1.0, [told, single], told) for name in ("a", "b")]
+    assert [metric for metric in METRICS if metric not in items[0].engine] == ["TPOT P50", "TPOT P90"]
+    assert items[0].simulator.keys() == items[0].engine.keys()
+    assert [ranking.metric for ranking in rankings(items)] == ["TTFT P90"]

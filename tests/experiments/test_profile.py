@@ -64,6 +64,11 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
         (["experiment=profile", "question.rounds=0"], "question.rounds=0: it must be a whole number"),
         (["experiment=profile", "question.max_tokens=8"], "must be at least 16"),
         (["experiment=profile", "question.size=8"], "size"),
+        (["experiment=profile", "question.folder=/proc/none"], "cannot write results to /proc/none"),
+        (
+            ["experiment=profile", *SMALL, "question.max_decodes=4", "engine.num_blocks=4"],
+            "there were never two steps of",
+        ),
         (["experiment=profile", "mode=sim"], "needs mode=real"),
         (["experiment=profile", "engine.tensor_parallel=2"], "a profile is measured on one device"),
         (["experiment=compare", "cost.path=x", "question.loads=[]"], "question.loads"),

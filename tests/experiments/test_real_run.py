@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
 from experiments import storage
 from experiments.run import ensure
@@ -90,6 +91,13 @@ def test_a_sweep_of_real_runs_makes_one_after_the_other_and_the_same_report(comm
     parallel = twinserve(*swept, "jobs=2")
     assert parallel.returncode == 2
     assert "jobs must be 1 with mode=real" in parallel.stderr
+
+
+def test_what_only_a_simulation_reads_is_neither_in_a_real_runs_config_nor_in_its_name(command: list[str]) -> None:
+    run = point(*command)
+    assert not {"device", "cost", "router"} & set(yaml.safe_load(run.config_yaml))
+    other = point(*command, "device=h200", "cost=roofline", "router=random")
+    assert (other.folder, other.axes) == (run.folder, run.axes)
 
 
 def test_a_run_on_another_machine_is_another_point(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,22 @@ def slow_worker(config: EngineConfig, rank: int) -> StandInWorker:
     return StandInWorker(config, rank, step_s=0.02)
 
 
+class ClumsyWorker(StandInWorker):
+    """Fails in its third step."""
+
+    def execute_model(self, output: SchedulerOutput) -> StepResult | None:
+        if output.step == 3:
+            raise RuntimeError("dropped it")
+        return super().execute_model(output)
+
+
+class ClumsyStandIn(OneProcess):
+    """In the core's process, until its third step."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config, ClumsyWorker)
+
+
 class StandIn(OneProcess):
     """In the core's process."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from real import AsyncLLM, EngineDeadError, RequestOutput, SamplingParams
 from schedulers import InputError, RequestRefused
-from tests.real.stand_in import SlowStandIn, StandIn, expected
+from tests.real.stand_in import ClumsyStandIn, SlowStandIn, SlowStandInProcesses, StandIn, expected
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -146,7 +146,7 @@ def test_what_is_wrong_with_a_request_raises_before_it_is_sent(llm: AsyncLLM) ->
     async def scene() -> None:
         with pytest.raises(InputError, match="the prompt is empty"):
             await whole(llm.generate([], params(5)))
-        with pytest.raises(InputError, match="request_id is empty"):
+        with pytest.raises(InputError, match="request_id='': it must be a valid string"):
             await whole(llm.generate([1], params(5), request_id=""))
         assert llm.engine.num_unfinished == 0
 
@@ -175,3 +175,55 @@ def test_a_shutdown_ends_open_streams_with_an_error_that_says_so(slow: AsyncLLM)
             await slow.report()
 
     run(scene())
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+def test_another_event_loop_can_follow_a_closed_one_and_none_can_join_an_open_one(in_process: bool) -> None:
+    llm = AsyncLLM(executor=SlowStandIn, skip_tokenizer=True, num_blocks=64, in_process=in_process)
+
+    async def leave_in_the_middle() -> None:
+        tasks = [asyncio.create_task(whole(llm.generate([n + 1], params(900)))) for n in range(3)]
+        await asyncio.sleep(0.1)
+        with pytest.raises(InputError, match="belongs to another event loop"):
+            await asyncio.to_thread(run, whole(llm.generate([1], params(3))))
+        assert not tasks[0].done()
+
+    async def scene() -> None:
+        assert (await whole(llm.generate([1], params(3)))).outputs[0].token_ids == expected([1], 3)
+        report = await llm.report()
+        assert (report.num_running, report.num_free_blocks) == (0, 64)
+
+    run(leave_in_the_middle())
+    run(scene())
+    run(scene())
+    llm.shutdown()
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+def test_whatever_a_step_raises_ends_every_stream_and_every_later_one(in_process: bool) -> None:
+    llm = AsyncLLM(executor=ClumsyStandIn, skip_tokenizer=True, num_blocks=64, in_process=in_process)
+
+    async def scene() -> None:
+        streams = [whole(llm.generate([n + 1], params(30))) for n in range(3)]
+        for error in await asyncio.gather(*streams, return_exceptions=True):
+            with pytest.raises(EngineDeadError, match="the engine core has failed: RuntimeError: dropped it"):
+                raise error
+        with pytest.raises(EngineDeadError, match="dropped it"):
+            await whole(llm.generate([1]))
+
+    run(scene())
+    llm.shutdown()
+
+
+def test_a_shutdown_from_another_thread_disturbs_neither_loop_nor_step() -> None:
+    llm = AsyncLLM(executor=SlowStandInProcesses, tensor_parallel=2, skip_tokenizer=True, in_process=True)
+
+    async def scene() -> None:
+        async with llm:
+            tasks = [asyncio.create_task(whole(llm.generate([n + 1], params(900)))) for n in range(3)]
+            await asyncio.sleep(0.2)
+        for task in tasks:
+            with pytest.raises(EngineDeadError, match="the engine was shut down"):
+                await task
+
+    asyncio.run(asyncio.wait_for(scene(), 30), debug=True)  # debug: calls into the loop from elsewhere raise

@@ -7,12 +7,14 @@ import random
 import signal
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from real import LLM, EngineDeadError, SamplingParams
 from real.config import EngineConfig
+from real.core_client import ProcessCore
 from real.errors import WorkerDiedError
 from real.executors.one_process import OneProcess
 from real.executors.processes import Processes
@@ -52,6 +54,11 @@ class SuicidalWorker(StandInWorker):
 class SuicidalRay(RayActors):
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config, SuicidalWorker)
+
+
+class StandInRay(RayActors):
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config, StandInWorker)
 
 
 class NarrowWorker(StandInWorker):
@@ -167,6 +174,25 @@ def test_tensor_parallel_processes_and_ray_actors_give_the_tokens_of_one_process
     alone = tokens_of_tiny_llama(tiny_llama, in_process=True)
     assert tokens_of_tiny_llama(tiny_llama, tensor_parallel=2) == alone
     assert tokens_of_tiny_llama(tiny_llama, tensor_parallel=2, executor="ray") == alone
+
+
+def test_more_processors_than_the_ray_cluster_has_are_refused_rather_than_waited_for() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(InputError, match=r"executor='ray': 2 workers need 2000 CPUs, and the cluster has \d+; give it"):
+        LLM(executor=StandInRay, skip_tokenizer=True, num_blocks=64, tensor_parallel=2, num_threads=1000)
+
+
+def test_a_killed_core_leaves_nothing_of_its_ray_cluster() -> None:
+    pytest.importorskip("ray")
+    with LLM(executor=StandInRay, skip_tokenizer=True, num_blocks=64, num_threads=1) as llm:
+        core = psutil.Process(cast("ProcessCore", llm.engine.core).pid)
+        family = core.children(recursive=True)
+        assert any("TwinserveWorker" in " ".join(member.cmdline()) for member in family)
+        core.kill()
+        with pytest.raises(EngineDeadError, match="was killed by SIGKILL"):
+            llm.generate([[1]])
+        _, left = psutil.wait_procs(family, timeout=5)
+        assert [member.name() for member in left] == []
 
 
 def test_a_ray_actor_that_dies_ends_every_request() -> None:

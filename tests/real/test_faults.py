@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -209,6 +211,30 @@ def test_a_script_that_just_ends_leaves_nothing() -> None:
         assert caller.stdout is not None
         assert caller.stdout.read() == f"{expected([1], 16)}\n"
         assert caller.wait() == 0
+
+
+def test_an_async_engine_that_is_forgotten_ends() -> None:
+    async def ask() -> None:
+        llm = AsyncLLM(executor=StandIn, skip_tokenizer=True, num_blocks=64)
+        async for _ in llm.generate([1]):
+            pass
+
+    num_threads = threading.active_count()
+    asyncio.run(ask())
+    gc.collect()
+    eventually(lambda: not processes("twinserve: engine core"))
+    eventually(lambda: threading.active_count() == num_threads)
+
+
+def test_threads_that_use_one_engine_take_their_turns() -> None:
+    with LLM(executor=StandIn, skip_tokenizer=True, num_blocks=64) as llm:
+
+        def ask(number: int) -> bool:
+            outputs = llm.generate([[number]] * 20, SamplingParams(max_tokens=30))
+            return all(output.outputs[0].token_ids == expected([number], 30) for output in outputs)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(ask, range(1, 9)))
 
 
 def test_a_policy_of_the_script_itself_works_and_needs_the_usual_guard() -> None:

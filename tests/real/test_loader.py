@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -86,6 +88,9 @@ class Counting:
         self.architecture = checkpoint.architecture
         self.numbers = 0
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._checkpoint.shape(name)
+
     def read(self, name: str, part: range | None = None, dim: int = 0) -> torch.Tensor:
         tensor = self._checkpoint.read(name, part, dim)
         self.numbers += tensor.numel()
@@ -161,6 +166,31 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
         r"'model\.layers\.0\.mlp\..*' has shape .* config says \(128, 64\)",
     ),
     "another vocabulary": (config(vocab_size=300), r"'model\.embed_tokens\.weight' has shape"),
+    "a narrower MLP": (
+        config(intermediate_size=64),
+        r"mlp\..*' has shape \(96, 64\); its model's config says \(64, 64\)",
+    ),
+    "fewer heads": (config(num_attention_heads=2), r"q_proj.*' has shape \(128, 64\); .* says \(64, 64\)"),
+    "a smaller vocabulary": (config(vocab_size=100), r"embed_tokens\.weight' has shape \(199, 64\)"),
+    "heads that make no groups": (config(num_key_value_heads=3), r"num_key_value_heads=3 make no model"),
+    "a head of odd size": (config(head_dim=31), r"head_dim=31, .* make no model"),
+    "no heads": (config(num_attention_heads=-4), r"num_attention_heads=-4 .* a whole number from 1"),
+    "half a layer": (config(num_hidden_layers=1.5), r"num_hidden_layers=1\.5 .* a whole number from 1"),
+    "a size beyond all models": (config(vocab_size=10**12), r"vocab_size=1000000000000 "),
+    "an infinite size": (config(hidden_size=math.inf), r"value of the wrong kind: .*infinity"),
+    "architectures that are a number": (config(architectures=5), r"architecture 5 is not supported"),
+    "a RoPE that divides by zero": (
+        config(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 0}),
+        r"value of the wrong kind: float division by zero",
+    ),
+    "a RoPE of negative base": (
+        config(rope_parameters={"rope_type": "default", "rope_theta": -1.0}),
+        r"the model's RoPE comes to .* no number to turn by",
+    ),
+    "a RoPE with text for a factor": (
+        config(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "attention_factor": "x"}),
+        r"value of the wrong kind: .*'x'",
+    ),
     "another architecture": (
         config(architectures=["GPT2LMHeadModel"]),
         r"GPT2LMHeadModel is not supported; there are LlamaForCausalLM",
@@ -188,6 +218,46 @@ def test_a_missing_shard_is_refused_by_name_before_any_weight_is_read(tmp_path: 
     shard.unlink()
     with pytest.raises(InputError, match=f"{shard.name} is missing; model.safetensors.index.json says"):
         read_architecture(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensor: tensor[:1], r"down_proj\.weight' has shape \(1, 96\)"),
+        (lambda tensor: tensor.flatten(), r"down_proj\.weight' has shape \(6144,\)"),
+        (lambda tensor: tensor.to(torch.int64), r"down_proj\.weight' holds torch\.int64, which are no weights"),
+    ],
+)
+def test_a_tensor_of_another_shape_or_kind_is_refused_by_name(folder: Path, change: Any, message: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.1.mlp.down_proj.weight"
+    save_file({**tensors, name: change(tensors[name]).contiguous()}, folder / "model.safetensors")
+    with pytest.raises(InputError, match=message):
+        load(folder)
+
+
+def test_an_eos_that_the_vocabulary_does_not_have_never_comes_and_is_left_out(folder: Path) -> None:
+    change_config(folder, eos_token_id=[-1, 2, 500])
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    assert read_architecture(str(folder)).eos_token_ids == (2,)
+
+
+def test_a_gguf_file_with_damaged_bytes_anywhere_in_its_head_is_refused_or_read(tmp_path: Path) -> None:
+    source = random.Random(0)
+    write_gguf(tmp_path / "model.gguf", write_tiny_model(tmp_path / "folder"), "llama")
+    sound, numbers = (tmp_path / "model.gguf").read_bytes(), [0, 1, 1000, 1 << 31, 1 << 63, (1 << 64) - 1]
+    num_refused = 0
+    for _ in range(300):
+        content, at = bytearray(sound), source.randrange(4, 2500)
+        content[at : at + 8] = source.choice(numbers).to_bytes(8, "little")
+        (tmp_path / "model.gguf").write_bytes(content)
+        try:
+            load(tmp_path / "model.gguf")
+        except InputError:
+            num_refused += 1
+    assert num_refused > 100
 
 
 def test_an_index_without_a_map_is_refused(tmp_path: Path) -> None:

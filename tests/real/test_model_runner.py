@@ -237,6 +237,18 @@ def test_a_prompt_of_one_token_has_no_logprobs_but_an_empty_list(model: Model) -
     assert outcome.prompt_logprobs == {"a": []}
 
 
+@pytest.mark.parametrize("budget", [4, 5, 6, 7])
+def test_prompt_logprobs_come_with_the_first_token_wherever_the_last_chunk_begins(model: Model, budget: int) -> None:
+    runner, scheduler = make_runner(model, 16, 4), ChunkedPrefill(Limits(budget, 1, 16, block_size=4))
+    scheduler.add_request(make_request("a", range(7), SamplingParams(max_tokens=1, prompt_logprobs=0), EOS))
+    while scheduler.num_running or scheduler.num_waiting:
+        output = scheduler.schedule(0.0)
+        result = runner.execute_model(output)
+        scheduler.update_from_output(output, result, 0.0)
+        assert result.prompt_logprobs.keys() == result.sampled_token_ids.keys()
+    assert len(result.prompt_logprobs["a"]) == 6
+
+
 @pytest.mark.parametrize("length", [1, 2, 9])
 def test_a_forced_length_ends_the_output_with_eos_as_its_last_token(model: Model, length: int) -> None:
     request = make_request("a", [5, 6, 7], SamplingParams(forced_length=length, max_tokens=50), EOS)

@@ -145,6 +145,7 @@ def test_the_cut_is_where_the_definitions_put_it_however_few_candidates_are_sort
     probs = (torch.randn(len(rules), 500, generator=torch.Generator().manual_seed(seed)) * scale).softmax(-1)
     top_k, top_p, min_p = (torch.tensor(column)[:, None] for column in zip(*rules, strict=True))
     least = cut(probs, top_k.clamp(max=500), top_p, min_p, candidates)
+    assert torch.equal(least, cut(probs, top_k.clamp(max=500), top_p, min_p, 500))  # else a batch could change a token
     for row, (k, p, m) in enumerate(rules):
         kept = set(torch.nonzero(probs[row] >= least[row])[:, 0].tolist())
         bounds = [
