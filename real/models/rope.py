@@ -34,7 +34,7 @@ class Rope:
 
     def __post_init__(self) -> None:
         for number in (*self.frequencies, self.magnitude):
-            if not isinstance(number, int | float) or not abs(number) < _FLOAT32:
+            if not abs(number) < _FLOAT32:
                 raise InputError(f"the model's RoPE comes to {number!r}, which is no number to turn by")
 
 
@@ -45,7 +45,10 @@ def rope_from_config(parameters: Mapping[str, Any], head_dim: int, max_position_
         InputError: the variant is unknown, or a number that it needs is missing; the message names it.
     """
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
-    plain = [float(parameters["rope_theta"]) ** (-i / head_dim) for i in range(0, head_dim, 2)]
+    theta = float(parameters["rope_theta"])
+    if theta <= 0:
+        raise InputError(f"rope_theta={theta:g} in the model's config: it must be above 0")
+    plain = [theta ** (-i / head_dim) for i in range(0, head_dim, 2)]
     try:
         match kind:
             case "default":

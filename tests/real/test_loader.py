@@ -185,7 +185,11 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a RoPE of negative base": (
         config(rope_parameters={"rope_type": "default", "rope_theta": -1.0}),
-        r"the model's RoPE comes to .* no number to turn by",
+        r"rope_theta=-1 in the model's config: it must be above 0",
+    ),
+    "a RoPE that is no number": (
+        config(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "attention_factor": 1e300}),
+        r"the model's RoPE comes to 1e\+300, which is no number to turn by",
     ),
     "a RoPE with text for a factor": (
         config(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "attention_factor": "x"}),
