@@ -43,7 +43,7 @@ def test_help_lists_every_group(capsys: pytest.CaptureFixture[str]) -> None:
         ("scheduler._target_=nope.Policy", "no module 'nope'"),
         ("scheduler._target_=schedulers.Nope", "it has"),
         ("scheduler._target_=Policy", "package.module.Class"),
-        ("+scheduler.alpha=3", "besides the limits it takes max_chunk"),
+        ("+scheduler.alpha=3", "of its own it takes max_chunk"),
         ("workload.rate=0", "workload.rate=0"),
         ("workload.rate=-3", "workload.rate=-3"),
         ("workload=azure_conv", "workload.path"),

@@ -71,10 +71,10 @@ def test_every_policy_of_the_ground_floor_has_a_name(model: str) -> None:
     ("choice", "message"),
     [
         ("chunked_prefil", "scheduler='chunked_prefil': did you mean 'chunked_prefill'?"),
-        ("zzz", "scheduler='zzz': there are chunked_prefill, fcfs, priority, static, and import paths"),
+        ("zzz", "scheduler='zzz': there are aging, alternating, chunked_prefill"),
         ("nowhere.Policy", "scheduler='nowhere.Policy': there is no module 'nowhere'"),
         ("schedulers.fcfs.FFCFS", "schedulers.fcfs has no class 'FFCFS'; it has FCFS"),
-        (7, "scheduler=7: it must be a class, an import path, or one of chunked_prefill"),
+        (7, "scheduler=7: it must be a class, an import path, or one of aging, alternating, chunked_prefill"),
     ],
 )
 def test_a_policy_that_there_is_not_is_refused_with_those_there_are(model: str, choice: Any, message: str) -> None:

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -31,17 +32,20 @@ LONG = SamplingParams(max_tokens=2000)
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Checks that a test leaves no process, temporary file, shared memory or file descriptor."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    shared_memory = named_shared_memory()
-    num_fds = len(list(FDS.iterdir()))
-    yield tmp_path
-    eventually(lambda: not psutil.Process().children(recursive=True))
-    assert list(tmp_path.iterdir()) == []
-    assert named_shared_memory() <= shared_memory
-    assert len(list(FDS.iterdir())) <= num_fds
+    # Not pytest's own folder, whose name may be too long for a socket's.
+    with tempfile.TemporaryDirectory(prefix="t-") as name:
+        folder = Path(name)
+        monkeypatch.setenv("TMPDIR", name)
+        monkeypatch.setattr("tempfile.tempdir", None)
+        shared_memory = named_shared_memory()
+        num_fds = len(list(FDS.iterdir()))
+        yield folder
+        eventually(lambda: not psutil.Process().children(recursive=True))
+        assert list(folder.iterdir()) == []
+        assert named_shared_memory() <= shared_memory
+        assert len(list(FDS.iterdir())) <= num_fds
 
 
 def named_shared_memory() -> set[Path]:
@@ -310,3 +314,4 @@ def start_script(script: str, *arguments: str, stderr: int | None = None) -> Ite
             yield process
         finally:
             process.kill()
+            path.unlink()
