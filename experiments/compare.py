@@ -7,18 +7,25 @@ simulator. The engine's own run-to-run spread says how much can be asked of a pr
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
-from experiments import run, storage
+from experiments import decision_log, run, storage
 from experiments.comparison import Compared, rankings
 from experiments.config import Composed, read_point
+from experiments.replay import recorded_point
 from experiments.report.charts import chart_files
 from experiments.report.compared import compared_chart
 from experiments.workloads import checks
 from schedulers import InputError
+from schedulers.step import BatchShape
+from sim.replay import replay
+
+if TYPE_CHECKING:
+    from sim.costs import CostModel
 
 #: Arrivals a second at which all of a workload is there at once, for any engine.
 AT_ONCE = 1e5
@@ -55,19 +62,21 @@ def compare(composed: Composed) -> None:
         print(f"{name}: capacity {capacity:.2f} requests/s by the simulator", flush=True)
         for load in question.loads:
             simulated[name, load] = policy.with_values({"workload.rate": float(f"{load * capacity:.3g}")})
-    summaries: dict[tuple[str, float], list[dict[str, Any]]] = {job: [] for job in simulated}
+    folders: dict[tuple[str, float], list[Path]] = {job: [] for job in simulated}
     for repeat in range(1, question.repeats + 1):
         for job, point in simulated.items():
             served = read_point(point.with_values({"results": str(results / "compare" / f"run{repeat}")}))
             print(f"[run {repeat} of {question.repeats}] {run.ensure(served)}", flush=True)
-            summaries[job].append(storage.read_summary(served.folder))
+            folders[job].append(served.folder)
     compared = []
     for (name, load), point in simulated.items():
         predicted = read_point(point.with_choice("mode", "sim"))
         run.ensure(predicted)
-        rate = point.config.workload.rate
-        summary = storage.read_summary(predicted.folder)
-        compared.append(Compared.of(name, load, rate, summaries[name, load], summary))
+        runs, summary = folders[name, load], storage.read_summary(predicted.folder)
+        kept = runs if composed.config.mode.decisions else []
+        priced = [priced_share(folder, cast("CostModel", predicted.cost)) for folder in kept]
+        summaries = [storage.read_summary(folder) for folder in runs]
+        compared.append(Compared.of(name, load, point.config.workload.rate, summaries, summary, priced))
     text = "\n".join(told(compared))
     print(text)
     content = {
@@ -86,6 +95,39 @@ def capacity_of(composed: Composed) -> float:
     return len(outcome.requests) / max(record.finish_s for record in outcome.requests)
 
 
+def priced_share(folder: Path, cost: CostModel) -> float:
+    """What the steps of the engine's run in `folder` cost by `cost`, as a share of what they took."""
+    steps = decision_log.read(folder)
+    point = recorded_point(folder)
+    pricing = _Pricing(cast("CostModel", point.cost), cost)
+    for _ in replay(steps, point.scheduler(), pricing):
+        pass
+    return pricing.priced_s / pricing.recorded_s
+
+
+class _Pricing:
+    """The recorded step times, with a tally of them and of what another cost model says."""
+
+    def __init__(self, recorded: CostModel, cost: CostModel) -> None:
+        self._recorded, self._cost = recorded, cost
+        self.recorded_s = self.priced_s = 0.0
+
+    def step_time(self, batch: BatchShape) -> float:
+        """The recorded time."""
+        step_s = self._recorded.step_time(batch)
+        self.recorded_s += step_s
+        self.priced_s += self._cost.step_time(batch)
+        return step_s
+
+    def warnings(self) -> list[str]:
+        """None of its own."""
+        return []
+
+    def describe(self) -> str:
+        """As the recorded times."""
+        return self._recorded.describe()
+
+
 def told(compared: Iterable[Compared]) -> list[str]:
     """The comparison in lines of text."""
     compared = list(compared)
@@ -101,4 +143,7 @@ def told(compared: Iterable[Compared]) -> list[str]:
                 f"{item.simulator[metric]:>11,.1f}{item.error(metric):>+8.1%}"
             )
             place = " " * len(place)
+        if item.priced:
+            share = statistics.median(item.priced) - 1
+            lines.append(f"{place}  the engine's own steps, priced by the simulator{share:>+26.1%}")
     return [*lines, "", *map(str, rankings(compared))]

@@ -30,6 +30,9 @@ class Compared:
         engine: by metric, what each of the engine's runs measured; a metric that one of the runs or the simulation does
             not have (TPOT, where every output is one token) is left out.
         simulator: by metric, what the simulator said.
+        priced: of each of the engine's runs that kept its decisions, what its own steps cost by the simulator's cost
+            model, as a share of what they took. It tells wrong prices (a machine that was slower while it was profiled)
+            from wrong queues.
     """
 
     policy: str
@@ -37,10 +40,17 @@ class Compared:
     rate: float
     engine: Mapping[str, Sequence[float]]
     simulator: Mapping[str, float]
+    priced: Sequence[float] = ()
 
     @classmethod
     def of(
-        cls, policy: str, load: float, rate: float, engine: Sequence[Mapping[str, Any]], simulator: Mapping[str, Any]
+        cls,
+        policy: str,
+        load: float,
+        rate: float,
+        engine: Sequence[Mapping[str, Any]],
+        simulator: Mapping[str, Any],
+        priced: Sequence[float] = (),
     ) -> Compared:
         """From the summaries of the engine's runs and of the simulator's."""
         figures: dict[str, list[float]] = {}
@@ -49,7 +59,7 @@ class Compared:
             if len(found) == len(engine) + 1:
                 figures[name] = found
         runs = {name: found[:-1] for name, found in figures.items()}
-        return cls(policy, load, rate, runs, {name: found[-1] for name, found in figures.items()})
+        return cls(policy, load, rate, runs, {name: found[-1] for name, found in figures.items()}, priced)
 
     def middle(self, metric: str) -> float:
         """The median of the engine's runs, so that one that was disturbed does not count."""

@@ -55,6 +55,8 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
     told = json.loads((tmp_path / "compare" / "compare.json").read_text())
     assert [item["policy"] for item in told["compared"]] == ["fcfs", "chunked_prefill"]
     assert all(len(runs) == 2 for item in told["compared"] for runs in item["engine"].values())
+    assert all(0 < share < 10 for item in told["compared"] for share in item["priced"])
+    assert "the engine's own steps, priced by the simulator" in done.stdout
     assert (tmp_path / "compare" / "figures" / "compare.png").exists()
 
 
