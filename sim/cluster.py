@@ -9,6 +9,7 @@ from typing import Any
 import simpy
 
 from schedulers import Request, RequestRecord, SchedulerContract, SchedulerError, StepRecord
+from schedulers.decisions import StepDecisions
 from schedulers.errors import blaming
 from sim.costs import CostModel
 from sim.engine import SimEngine, arrive
@@ -28,6 +29,7 @@ class Cluster:
         cost: prices the steps of all engines.
         on_step: called with the record of every step of every engine, at its end.
         on_finish: called with the record of every request that ended.
+        on_decisions: called with the decisions of every step of every engine, at its end, if they are wanted.
     """
 
     def __init__(
@@ -38,13 +40,23 @@ class Cluster:
         cost: CostModel,
         on_step: Callable[[StepRecord], Any],
         on_finish: Callable[[RequestRecord], Any],
+        on_decisions: Callable[[StepDecisions], Any] | None = None,
     ) -> None:
         self.env = env
         self._router = router
         self._on_finish = on_finish
         self._held: deque[tuple[Request, int]] = deque()
         self.engines = [
-            SimEngine(env, scheduler, cost, TokenSource(), on_step, self._ended, replica=replica)
+            SimEngine(
+                env,
+                scheduler,
+                cost,
+                TokenSource(),
+                on_step,
+                self._ended,
+                on_decisions=on_decisions,
+                replica=replica,
+            )
             for replica, scheduler in enumerate(schedulers)
         ]
 
@@ -90,6 +102,7 @@ def simulate_cluster(
     cost: CostModel,
     on_step: Callable[[StepRecord], Any],
     on_finish: Callable[[RequestRecord], Any],
+    on_decisions: Callable[[StepDecisions], Any] | None = None,
     follow_ups: Callable[[RequestRecord], Sequence[tuple[Request, int]]] = lambda _: (),
 ) -> Cluster:
     """Run a cluster over a workload until every request has ended; what follows a request is as for one engine.
@@ -105,7 +118,7 @@ def simulate_cluster(
         if following := follow_ups(record):
             env.process(arrive(cluster, following))
 
-    cluster = Cluster(env, schedulers, router, cost, on_step, ended)
+    cluster = Cluster(env, schedulers, router, cost, on_step, ended, on_decisions)
     env.process(arrive(cluster, arrivals))
     env.run()
     if cluster.num_held:

@@ -10,7 +10,7 @@ import pytest
 from experiments import decision_log
 from experiments.config import Point
 from experiments.replay import compare, differences_between
-from experiments.run import ensure
+from experiments.run import ensure, simulate_point
 from schedulers import SLO, ChunkedPrefill, InputError, Limits, Request, SchedulerOutput
 from schedulers.decisions import Arrival, StepDecisions
 from sim.costs import Recorded
@@ -80,6 +80,17 @@ def test_a_simulated_run_is_replayed_alike_too(name: str, tmp_path: Path) -> Non
     comparison = compare(simulated(tmp_path, *policy(name)).folder)
     assert comparison.differences == []
     assert comparison.num_preemptions > 0
+
+
+def test_a_router_that_holds_requests_does_so_whether_decisions_are_kept_or_not(tmp_path: Path) -> None:
+    held = ("router=central_queue", "scheduler.max_num_seqs=2", "engine.num_blocks=40")
+    kept = simulated(tmp_path, *held)
+    trace = tmp_path / "trace.jsonl"
+    forgotten = simulate_point(point(*workload(trace, tmp_path / "results"), *held))
+    assert simulate_point(kept).requests == forgotten.requests
+    assert simulate_point(kept).steps == forgotten.steps
+    assert max(step.num_waiting for step in forgotten.steps) == 0
+    assert compare(kept.folder).differences == []
 
 
 def test_under_other_limits_decisions_differ_and_the_first_difference_is_said(tmp_path: Path) -> None:
