@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable
+from inspect import isclass
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +19,38 @@ CODE = (
 )  # fmt: skip
 
 
+#: Ends of keys whose values are files, and which ones count of a folder.
+FILES = {"path": "*", "tokenizer": "tokenizer.json"}
+
+
 def digest(decisive: dict[str, Any], classes: Iterable[type], timing: str) -> str:
     """Ten hex digits of a point's config, its step times, the code that makes it, and the files it names.
 
     `timing` says where step times come from; that of a real run names the machine, so that a run is never taken for
     one of another machine.
 
-    Of `classes` and all that they derive from, the code is every module of the folder that they lie in: what a policy
-    imports from beside it decides as much as its own file.
+    Of `classes`, of those that the config names, and of all that they derive from, the code is every module of the
+    folder that they lie in: what a policy imports from beside it decides as much as its own file.
     """
+    from hydra.utils import get_object
+
+    values = dotted(decisive)
+    named = [get_object(str(value)) for key, value in values.items() if key.endswith("_target_")]
     hasher = hashlib.sha256(json.dumps([decisive, timing], sort_keys=True, default=str).encode())
     world = "sim" if decisive["mode"]["name"] == "sim" else "real"
     rooms = (ROOT / "schedulers", ROOT / world, ROOT / "experiments" / "workloads")
     sources = {file for room in rooms for file in room.rglob("*") if file.suffix in (".py", ".cpp", ".h")}
     sources.update(ROOT / "experiments" / f"{name}.py" for name in CODE)
-    ancestors = {ancestor for kind in classes for ancestor in kind.__mro__}
+    ancestors = {ancestor for kind in (*classes, *filter(isclass, named)) for ancestor in kind.__mro__}
     for module in {ancestor.__module__ for ancestor in ancestors}:
         file = getattr(sys.modules.get(module), "__file__", None)
         if file and module.partition(".")[0] not in sys.stdlib_module_names:
             sources.update(Path(file).resolve().parent.glob("*.py"))
-    for key, value in dotted(decisive).items():
-        if key.endswith("path") and value:
-            path = Path(str(value))
-            sources.update(file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
+    for key, value in values.items():
+        for end, pattern in FILES.items():
+            if key.endswith(end) and value:
+                path = Path(str(value)).expanduser()
+                sources.update(file for file in (path.rglob(pattern) if path.is_dir() else [path]) if file.is_file())
     for file in sorted(sources):
         hasher.update(file.read_bytes())
     return hasher.hexdigest()[:10]

@@ -20,7 +20,6 @@ from experiments.workloads import Plan, WorkloadRequest, check_lengths, checks
 from schedulers import InputError, Request, RequestRecord, StepRecord
 from schedulers.decisions import StepDecisions
 from sim.cluster import simulate_cluster
-from sim.engine import simulate
 from sim.tokens import EOS
 
 if TYPE_CHECKING:
@@ -128,8 +127,8 @@ def record_simulation(
 
     def arrivals(sent: Iterable[WorkloadRequest]) -> Iterator[tuple[Request, int]]:
         for request in sent:
-            prediction = point.predictor.predict(request, point.seed)
-            yield to_request(request, point.limits.block_size, prediction), request.num_output_tokens
+            sent_on = to_request(request, point.limits.block_size, point.predicted(request))
+            yield sent_on, request.num_output_tokens
 
     def follow_ups(record: RequestRecord) -> list[tuple[Request, int]]:
         return list(arrivals(plan.follow_ups(record.request_id, record.finish_s)))
@@ -139,11 +138,16 @@ def record_simulation(
         progress.update()
 
     decisions: list[StepDecisions] | None = [] if point.keep_decisions else None
-    if decisions is not None:
-        simulate(arrivals(plan.opening), point.scheduler(), cost, on_step, on_finish, decisions.append, follow_ups)
-    else:
-        schedulers = [point.scheduler() for _ in range(point.replicas)]
-        simulate_cluster(arrivals(plan.opening), schedulers, point.router(), cost, on_step, on_finish, follow_ups)
+    simulate_cluster(
+        arrivals(plan.opening),
+        [point.scheduler() for _ in range(point.replicas)],
+        point.router(),
+        cost,
+        on_step,
+        on_finish,
+        None if decisions is None else decisions.append,
+        follow_ups,
+    )
     return Told(checked.num_dropped, cost.warnings(), decisions)
 
 
@@ -179,7 +183,8 @@ def ensure(point: Point) -> str:
     Raises:
         TwinserveError: as `measure`; nothing is written then.
     """
-    stored = storage.is_sound(point.folder)
+    told = (point.folder / decision_log.FILE).is_file() or not point.keep_decisions
+    stored = told and storage.is_sound(point.folder)
     if not stored:
         with Recording(point.folder) as recording:
             write_recorded(point, measure(point, recording), recording, point.folder)

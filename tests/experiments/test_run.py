@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_dir
 
 from experiments import storage
-from experiments.config import CONF, Engine
+from experiments.config import CONF, Composed, Engine, Point, read_point
 from experiments.run import ensure, simulate_point
+from experiments.workloads import NoPrediction, WorkloadRequest
 from schedulers import InputError, SchedulerError
 from tests.experiments.command_line import ROOT, twinserve
 from tests.experiments.points import point
@@ -25,6 +29,8 @@ from tests.experiments.points import point
         *((f"engine.{key}=word", f"engine.{key}=word: it must be") for key in Engine.__slots__),
         *((f"engine.{key}=null", f"engine.{key}=None") for key in ("block_size", "tensor_parallel", "prefix_caching")),
         ("mode.name=dream", "mode=.*dream.*mode=sim"),
+        ("+mode.weights=x", r"unknown key mode\.weights"),
+        *((f"seed={seed}", f"seed={seed}: it must be a whole number") for seed in ("abc", "1.5", "-1")),
         ("model.num_layers=abc", "num_layers='abc'; it must be a whole number"),
         ("model.num_layers=null", "num_layers=None"),
         ("device.peak_flops=abc", "peak_flops='abc'; it must be a number"),
@@ -103,6 +109,46 @@ def test_a_change_of_what_the_policy_imports_from_beside_it_makes_a_new_point(
     assert point(*overrides).folder != before
 
 
+def test_a_change_of_any_class_that_the_config_names_makes_a_new_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "changing_arrivals.py"
+    overrides = ("workload.arrivals._target_=changing_arrivals.Mine", f"results={tmp_path}")
+    file.write_text("from experiments.workloads import Poisson\n\nclass Mine(Poisson):\n    pass\n")
+    before = point(*overrides).folder
+    file.write_text(file.read_text() + "    # another thought\n")
+    assert point(*overrides).folder != before
+
+
+def test_a_change_of_the_tokenizer_makes_a_new_point(tmp_path: Path) -> None:
+    talks, tokenizer = tmp_path / "talks.json", tmp_path / "tokenizer.json"
+    talks.write_text("[]")
+    folders = []
+    for content in ("{}", "{ }"):
+        tokenizer.write_text(content)
+        for named in (tokenizer, tmp_path):
+            chosen = ("workload=sharegpt", f"workload.path={talks}", f"workload.tokenizer={named}")
+            folders.append(sharegpt_point(*chosen).folder.name)
+    assert len(set(folders)) == 4
+
+
+def test_a_change_of_a_file_under_the_home_folder_makes_a_new_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folders = set()
+    for content in ("[]", "[ ]"):
+        (tmp_path / "talks.json").write_text(content)
+        folders.add(sharegpt_point("workload=sharegpt", "workload.path='~/talks.json'").folder)
+    assert len(folders) == 2
+
+
+def sharegpt_point(*overrides: str) -> Point:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        return read_point(Composed(compose("config", ["cost=roofline", *overrides]), {"scheduler": "fcfs"}, []))
+
+
 @pytest.mark.parametrize(
     ("key", "values"),
     [
@@ -137,6 +183,32 @@ def test_a_stored_point_that_is_damaged_is_made_again(name: str, tmp_path: Path)
             assert "(stored before)" not in ensure(run)
             assert file.read_bytes() == whole
     assert "(stored before)" in ensure(run)
+
+
+def test_a_stored_point_that_has_lost_its_decisions_is_made_again(tmp_path: Path) -> None:
+    run = point(f"results={tmp_path}", "mode.decisions=true")
+    ensure(run)
+    (run.folder / "decisions.jsonl.gz").unlink()
+    assert "(stored before)" not in ensure(run)
+    assert "(stored before)" in ensure(run)
+
+
+class Says(NoPrediction):
+    """Predicts anything, or raises it."""
+
+    def __init__(self, said: Any) -> None:
+        object.__setattr__(self, "said", said)
+
+    def predict(self, request: WorkloadRequest, seed: int) -> Any:
+        if isinstance(self.said, Exception):
+            raise self.said
+        return self.said
+
+
+@pytest.mark.parametrize("said", ["ten", float("nan"), float("inf"), -1, KeyError("oops")])
+def test_a_predictor_that_fails_is_named_with_the_request(said: Any) -> None:
+    with pytest.raises(SchedulerError, match=r"(?s)Says (predicts|raised KeyError).*r00000|r00000.*Says raised KeyErr"):
+        simulate_point(replace(point("scheduler=srpt", "predictor=oracle"), predictor=Says(said)))
 
 
 def test_a_policy_outside_the_repository_runs_by_its_import_path(tmp_path: Path) -> None:
