@@ -7,13 +7,15 @@ import importlib
 import inspect
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from experiments.digest import ROOT, digest, dotted
-from experiments.workloads import Predictor, Workload, build, checks
-from schedulers import SLO, InputError, Limits, SchedulerContract, TwinserveError
+from experiments.workloads import Predictor, Workload, WorkloadRequest, build, checks
+from schedulers import SLO, InputError, Limits, SchedulerContract, SchedulerError, TwinserveError
+from schedulers.errors import blaming
 from sim.hardware import ModelShape, num_kv_blocks
 
 if TYPE_CHECKING:
@@ -88,12 +90,39 @@ class Composed:
             OmegaConf.update(config, key, value, merge=False)
         return replace(self, config=config, varied=list(dict.fromkeys([*self.varied, *values])))
 
+    def with_rate(self, rate: float) -> Composed:
+        """The same at `rate` arrivals a second.
+
+        Raises:
+            InputError: the workload has no such key.
+        """
+        if "rate" not in self.config.workload:
+            raise InputError(
+                f"workload={self.choices.get('workload')} has no workload.rate, which this experiment has to choose; "
+                "choose a workload whose requests come at a rate"
+            )
+        return self.with_values({"workload.rate": rate})
+
     def with_choice(self, group: str, name: str) -> Composed:
-        """The same with the file `name` of a group of conf/ in place of the one chosen."""
+        """The same with the file `name` of a group of conf/, and all that it builds on, in place of the one chosen.
+
+        What the command line gave of the group stays as given, as far as the file has such keys.
+        """
+        from hydra import compose, initialize_config_dir
+        from hydra.core.global_hydra import GlobalHydra
         from omegaconf import OmegaConf
 
-        chosen = self.with_values({group: OmegaConf.load(CONF / group / f"{name}.yaml")})
-        return replace(chosen, choices={**self.choices, group: name})
+        is_ready = GlobalHydra.instance().is_initialized()  # as it is where a command line was read
+        with nullcontext() if is_ready else initialize_config_dir(str(CONF), version_base="1.3"):
+            node = compose(f"{group}/{name}")[group]
+        there = dotted({group: OmegaConf.to_container(node)})
+        given = [
+            key
+            for key in self.varied
+            if key.startswith(f"{group}.") and (name == "custom" or (key in there and not key.endswith("_target_")))
+        ]
+        values = {group: node, **{key: OmegaConf.select(self.config, key) for key in given}}
+        return replace(self.with_values(values), choices={**self.choices, group: name})
 
     def with_scheduler(self, name: str) -> Composed:
         """The same under the policy `name` of conf/scheduler; its parameters given on the command line stay as given.
@@ -101,15 +130,10 @@ class Composed:
         Raises:
             InputError: there is no such policy.
         """
-        from omegaconf import OmegaConf
-
         known = sorted(file.stem for file in (CONF / "scheduler").glob("*.yaml"))
         if name not in known:
             raise InputError(f"there is no scheduler {name!r}; there are {', '.join(known)}")
-        chosen = self.with_choice("scheduler", name)
-        taken = {f"scheduler.{key}" for key in chosen.config.scheduler} - {"scheduler._target_"}
-        given = [key for key in self.varied if key.startswith("scheduler.") and (key in taken or name == "custom")]
-        return chosen.with_values({key: OmegaConf.select(self.config, key) for key in given})
+        return self.with_choice("scheduler", name)
 
     def question(self, kind: type[Question]) -> Question:
         """The node `question`, what an experiment asks beside its points, as the dataclass `kind`.
@@ -173,6 +197,21 @@ class Point:
         if told["rate"] is None:
             told["rate"] = "recorded" if hasattr(self.workload, "rate") else "none"
         return " ".join([self.label, *(f"{key}={value}" for key, value in told.items() if key != "scheduler")])
+
+    def predicted(self, request: WorkloadRequest) -> float | None:
+        """Output tokens that the predictor tells the policy to expect; None: it says nothing.
+
+        Raises:
+            SchedulerError: the predictor failed.
+        """
+        with blaming(self.predictor, request.request_id):
+            tokens: Any = self.predictor.predict(request, self.seed)
+        if tokens is None or (isinstance(tokens, int | float) and 0 <= tokens < float("inf")):
+            return tokens
+        raise SchedulerError(
+            f"{type(self.predictor).__name__} predicts {tokens!r} output tokens for request {request.request_id!r}; "
+            "it must be a finite number, 0 or above, or None"
+        )
 
     def scheduler(self) -> SchedulerContract:
         """A fresh scheduler of this point's policy."""
@@ -373,6 +412,9 @@ def _check_whole(plain: dict[str, Any]) -> None:
     if plain["mode"].get("name") not in ("sim", "real"):
         raise InputError(f"mode={plain['mode']}: there are mode=sim and mode=real")
     checks.flag("mode.decisions", plain["mode"].get("decisions"))
+    if plain["mode"]["name"] == "sim" and (unknown := plain["mode"].keys() - {"name", "decisions"}):
+        raise InputError(f"unknown key mode.{min(unknown)}; mode=sim has decisions alone")
+    checks.seed("seed", plain["seed"])
 
 
 def _check_cluster(replicas: int, decisive: dict[str, Any]) -> None:

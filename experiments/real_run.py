@@ -193,7 +193,7 @@ async def _serve(
             client_id=request.client_id,
             session_id=request.session_id,
             slo=request.slo,
-            predicted_output_tokens=point.predictor.predict(request, point.seed),
+            predicted_output_tokens=point.predicted(request),
         )
         answer = [token async for part in stream for output in part.outputs for token in output.token_ids]
         end_s = time.perf_counter() - start_s

@@ -54,7 +54,7 @@ class Question:
             )
         for key, values in self.axes.items():
             checks.some(f"question.axes.{key}", values, "[512,2048]")
-            if key == "seed" or str(key).split(".")[0] in ("question", "results", "ask", "jobs", "path"):
+            if str(key).split(".")[0] in ("seed", "mode", "question", "results", "ask", "jobs", "path"):
                 raise InputError(f"question.axes.{key}: it is the same for all points, and cannot be varied")
 
 

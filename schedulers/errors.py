@@ -28,7 +28,7 @@ class SchedulerError(TwinserveError):
 class blaming:  # noqa: N801 (reads as a verb where it is used)
     """Turn whatever a policy raises into one `SchedulerError` that names the step, the policy and the line.
 
-    A router, which knows no steps, is blamed with the request in place of the step.
+    A router or a length predictor, which knows no steps, is blamed with the request in place of the step.
     """
 
     __slots__ = ("_scheduler", "_step")

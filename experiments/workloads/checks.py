@@ -50,6 +50,16 @@ def count(key: str, value: object) -> None:
         raise InputError(f"{key}={value}: it must be a whole number, at least 1")
 
 
+def seed(key: str, value: object) -> None:
+    """Refuse `value` unless it is a whole number, zero or above.
+
+    Raises:
+        InputError: naming `key`.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InputError(f"{key}={value}: it must be a whole number, 0 or above")
+
+
 def one_of(key: str, value: object, choices: Sequence[str]) -> None:
     """Refuse `value` unless it is one of `choices`.
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from numpy.random import PCG64, Generator, SeedSequence
 
-from schedulers.errors import InputError
+from experiments.workloads import checks
 
 
 class Streams(NamedTuple):
@@ -23,12 +23,11 @@ class Streams(NamedTuple):
     thinking: Generator
 
 
-def streams(seed: object) -> Streams:
+def streams(seed: int) -> Streams:
     """The streams of `seed`, a whole number.
 
     Raises:
         InputError: the seed is not a whole number, 0 or above.
     """
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise InputError(f"seed={seed}: it must be a whole number, 0 or above")
+    checks.seed("seed", seed)
     return Streams(*(Generator(PCG64(child)) for child in SeedSequence(seed).spawn(len(Streams._fields))))

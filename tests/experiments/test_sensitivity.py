@@ -55,6 +55,8 @@ def test_a_group_is_varied_by_its_files() -> None:
         ([1], r"question.axes=\[1\]"),
         ({"engine.num_blocks": 3}, "question.axes.engine.num_blocks=3: it must be a list"),
         ({"seed": [1]}, "question.axes.seed"),
+        ({"seed.foo": [1]}, "question.axes.seed.foo"),
+        ({"mode": ["real"]}, "question.axes.mode"),
         ({"results": ["a"]}, "question.axes.results"),
     ],
 )
@@ -86,3 +88,19 @@ def test_a_key_that_nothing_takes_is_named(axis: str, tmp_path: Path) -> None:
     assert done.returncode in (1, 2)
     assert axis.partition(".")[2] in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "workload").glob("*.yaml")))
+def test_a_file_that_builds_on_others_is_chosen_with_all_that_it_builds_on(name: str) -> None:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = compose("config", [f"workload={name}"])
+    assert base().with_choice("workload", name).config.workload == config.workload
+
+
+def test_what_the_command_line_gives_of_a_group_holds_for_the_files_that_have_such_a_key() -> None:
+    given = base().with_values({"workload.rate": 7.0, "workload.output.sigma": 0.5, "workload.prompt._target_": "x.Y"})
+    bursty = given.with_choice("workload", "bursty").config.workload
+    assert (bursty.rate, bursty.prompt._target_) == (7.0, "experiments.workloads.Percentiles")
+    assert "num_users" not in bursty
+    assert "rate" not in given.with_choice("workload", "closed_loop").config.workload
+    assert given.with_choice("workload", "closed_loop").config.workload.output.sigma == 0.5
