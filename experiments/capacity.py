@@ -108,6 +108,7 @@ def capacity(composed: Composed) -> None:
     criteria = question.criteria(point.slo)
     given = composed.config.workload.get("rate")
     first = given if isinstance(given, int | float) and given > 0 else 1.0
+    composed.with_rate(first)
     searches = {label: Search(criteria, question.bounds, first) for label in bases}
     print(f"capacity under {' and '.join(map(told_criterion, criteria))}, priced by {point.timing}")
     print("Ctrl-C keeps what is finished; the same command goes on from there", flush=True)
@@ -128,7 +129,7 @@ def search_all(searches: Mapping[str, Search], bases: Mapping[str, Composed], jo
     """
     while wanted := {label: search.wanted for label, search in searches.items() if search.wanted}:
         points = [
-            bases[label].with_values({"workload.rate": rate, "seed": bases[label].config.seed + seed})
+            bases[label].with_rate(rate).with_values({"seed": bases[label].config.seed + seed})
             for label, runs in wanted.items()
             for rate, seed in runs
         ]

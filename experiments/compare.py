@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from experiments import decision_log, run, storage
 from experiments.comparison import Compared, rankings
 from experiments.config import Composed, read_point
+from experiments.parallel import under_each
 from experiments.replay import recorded_point
 from experiments.report.charts import chart_files
 from experiments.report.compared import compared_chart
@@ -56,12 +57,11 @@ def compare(composed: Composed) -> None:
         raise InputError("experiment=compare runs the engine and the simulator: it needs mode=real")
     results = Path(composed.config.results)
     simulated: dict[tuple[str, float], Composed] = {}
-    for name in question.schedulers:
-        policy = composed.with_scheduler(name)
+    for name, policy in under_each(composed, question.schedulers).items():
         capacity = capacity_of(policy.with_choice("mode", "sim"))
         print(f"{name}: capacity {capacity:.2f} requests/s by the simulator", flush=True)
         for load in question.loads:
-            simulated[name, load] = policy.with_values({"workload.rate": float(f"{load * capacity:.3g}")})
+            simulated[name, load] = policy.with_rate(float(f"{load * capacity:.3g}"))
     folders: dict[tuple[str, float], list[Path]] = {job: [] for job in simulated}
     for repeat in range(1, question.repeats + 1):
         for job, point in simulated.items():
@@ -89,10 +89,13 @@ def compare(composed: Composed) -> None:
 
 
 def capacity_of(composed: Composed) -> float:
-    """Requests a second that the simulator completes when all of the workload is there at once."""
-    point = read_point(composed.with_values({"workload.rate": AT_ONCE}))
-    outcome = run.simulate_point(point)
-    return len(outcome.requests) / max(record.finish_s for record in outcome.requests)
+    """Arrivals a second that the simulator completes when all of the workload is there at once.
+
+    Requests that follow others are part of the arrival that they follow, as they are to `workload.rate`.
+    """
+    point = read_point(composed.with_rate(AT_ONCE))
+    num_arrivals = sum(not request.follows for request in point.workload.requests(point.seed))
+    return num_arrivals / max(record.finish_s for record in run.simulate_point(point).requests)
 
 
 def priced_share(folder: Path, cost: CostModel) -> float:

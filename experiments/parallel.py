@@ -77,13 +77,14 @@ def make(composed: Composed) -> Made:
 
 
 def under_each(composed: Composed, names: Sequence[str]) -> dict[str, Composed]:
-    """The point under each of these policies, by label; one that the command line gives by its path joins them.
+    """The point under each of these policies, by label; one that the command line gives, in either way, joins them.
 
     Raises:
         InputError: there is no such policy, or a point cannot be made under it.
     """
-    if composed.choices.get("scheduler") == "custom" and "custom" not in names:
-        names = ["custom", *names]
+    given = composed.choices.get("scheduler")
+    if given and "scheduler" in composed.varied and given not in names:
+        names = [given, *names]
     policies = [composed.with_scheduler(str(name)) for name in names]
     return {read_point(policy).label: policy for policy in policies}
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,14 @@ def test_a_policy_of_ones_own_joins_and_if_it_fails_the_others_are_searched_all_
     assert searches["fcfs"].capacity is not None
 
 
+def test_a_policy_given_by_name_joins_too(tmp_path: Path) -> None:
+    given = asked("scheduler=vtc", f"results={tmp_path}")
+    named = replace(given, choices={"scheduler": "vtc"})
+    assert list(under_each(named, ["fcfs", "static"])) == ["vtc", "fcfs", "static"]
+    assert list(under_each(named, ["fcfs", "vtc"])) == ["fcfs", "vtc"]
+    assert list(under_each(replace(named, varied=[]), ["fcfs"])) == ["fcfs"]  # it is but the usual one
+
+
 def test_an_interrupted_search_keeps_its_points_and_goes_on_from_there(tmp_path: Path) -> None:
     process = start(*SMALL, "workload.num_requests=300", "question.schedulers=[fcfs]", f"results={tmp_path}", "jobs=2")
     deadline = time.monotonic() + 60
@@ -121,7 +130,8 @@ def test_without_a_target_there_is_nothing_to_meet_and_a_missing_one_binds_nobod
 @pytest.mark.parametrize(
     ("override", "named"),
     [("jobs=0", "jobs=0"), ("question.schedulers=[fcfs,nothing]", "there is no scheduler 'nothing'"),
-     ("workload.num_requests=-1", "workload.num_requests=-1"), ("question.rate=3", "question.rate")],
+     ("workload.num_requests=-1", "workload.num_requests=-1"), ("question.rate=3", "question.rate"),
+     ("seed=abc", "seed=abc")],
 )  # fmt: skip
 def test_what_all_points_share_is_refused_in_a_line_before_any_is_made(
     override: str, named: str, tmp_path: Path
@@ -131,3 +141,9 @@ def test_what_all_points_share_is_refused_in_a_line_before_any_is_made(
     assert named in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "points").exists()
+
+
+def test_a_workload_without_a_rate_is_refused_in_a_line(tmp_path: Path) -> None:
+    done = twinserve("experiment=capacity", "cost=roofline", "workload=closed_loop", f"results={tmp_path}")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: workload=closed_loop has no workload.rate, which this experiment")

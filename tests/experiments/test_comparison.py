@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hydra import compose, initialize_config_dir
 
+from experiments.compare import AT_ONCE, capacity_of
 from experiments.comparison import METRICS, Compared, rankings
+from experiments.config import CONF, Composed, read_point
+from experiments.run import simulate_point
+from schedulers import InputError
 
 
 def compared(policy: str, engine: list[float], simulator: float, load: float = 0.5) -> Compared:
@@ -53,3 +58,19 @@ def test_a_metric_that_no_output_has_is_left_out() -> None:
     assert [metric for metric in METRICS if metric not in items[0].engine] == ["TPOT P50", "TPOT P90"]
     assert items[0].simulator.keys() == items[0].engine.keys()
     assert [ranking.metric for ranking in rankings(items)] == ["TTFT P90"]
+
+
+def test_the_capacity_of_sessions_is_in_sessions_as_their_rate_is() -> None:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = compose("config", ["cost=roofline", "workload=sessions", "workload.num_sessions=20"])
+    sessions = Composed(config, {"scheduler": "chunked_prefill", "workload": "sessions"}, [])
+    done = simulate_point(read_point(sessions.with_rate(AT_ONCE))).requests
+    assert len(done) > 20
+    assert capacity_of(sessions) == pytest.approx(20 / max(record.finish_s for record in done))
+
+
+def test_a_workload_without_a_rate_cannot_be_put_under_a_load() -> None:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = compose("config", ["cost=roofline", "workload=closed_loop"])
+    with pytest.raises(InputError, match=r"workload=closed_loop has no workload\.rate"):
+        capacity_of(Composed(config, {"scheduler": "chunked_prefill", "workload": "closed_loop"}, []))
