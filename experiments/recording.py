@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 STEPS, REQUESTS = "steps.parquet", "requests.parquet"
+
+T = TypeVar("T")
 
 #: Rows of a group. One of requests ends earlier when they have so many tokens together.
 STEPS_A_GROUP = 1 << 16
@@ -39,8 +41,7 @@ class StoredSteps:
     path: Path
 
     def __iter__(self) -> Iterator[StepColumns]:
-        for table in _groups(self.path):
-            yield StepColumns(*(table[name].to_numpy() for name in StepRecord._fields))
+        return _pieces(self.path, step_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class StoredRequests:
     path: Path
 
     def __iter__(self) -> Iterator[RequestColumns]:
-        return map(request_columns, _groups(self.path))
+        return _pieces(self.path, request_columns)
 
 
 class Recording:
@@ -167,6 +168,11 @@ def step_table(steps: StepColumns) -> pa.Table:
     return pa.table({name: pa.array(getattr(steps, name), from_pandas=True) for name in StepRecord._fields})
 
 
+def step_columns(table: pa.Table) -> StepColumns:
+    """The other way round."""
+    return StepColumns(*(table[name].to_numpy() for name in StepRecord._fields))
+
+
 def request_table(requests: RequestColumns) -> pa.Table:
     """The columns of requests as they are stored: token times as a list each, what is missing as null."""
     import pyarrow as pa
@@ -199,12 +205,13 @@ def request_columns(table: pa.Table) -> RequestColumns:
     return RequestColumns(**columns)
 
 
-def _groups(path: Path) -> Iterator[pa.Table]:
+def _pieces(path: Path, columns: Callable[[pa.Table], T]) -> Iterator[T]:
+    """The row groups of a file, as columns."""
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):
-                yield file.read_row_group(group)
+                yield columns(file.read_row_group(group))
     except (OSError, ValueError, KeyError) as error:  # pyarrow's errors are ValueErrors
         raise InputError(f"{path} is missing or damaged: {error}") from error

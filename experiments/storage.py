@@ -35,6 +35,7 @@ from experiments.recording import (
     StoredSteps,
     cannot_write,
     request_columns,
+    step_columns,
 )
 from experiments.trace import trace_of_pieces
 from schedulers.errors import InputError
@@ -209,8 +210,7 @@ def open_run(folder: Path) -> OpenRun:
 def _read_steps(path: Path) -> StepColumns:
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path)
-    return StepColumns(*(table[name].to_numpy() for name in StepRecord._fields))
+    return step_columns(pq.read_table(path))
 
 
 def _read_requests(path: Path) -> RequestColumns:

@@ -37,10 +37,12 @@ class Recorded:
         if not file.is_file():
             raise InputError(f"no recorded steps: {file} does not exist; `path` must be the folder of a run")
         try:
-            steps = pd.read_parquet(file, columns=["start_s", "end_s"])
-        except (OSError, ValueError) as error:
+            steps = pd.read_parquet(file)
+            if "replica" in steps and steps["replica"].any():
+                raise InputError(f"{file} is of a cluster, whose engines took their steps side by side; give one's run")
+            times = [float(time) for time in steps["end_s"] - steps["start_s"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{file} cannot be read as step records with start_s and end_s: {error}") from error
-        times = [float(time) for time in steps["end_s"] - steps["start_s"]]
         return cls(model=model, device=device, tensor_parallel=tensor_parallel, step_times_s=times)
 
     def step_time(self, batch: BatchShape) -> float:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.columns import RequestColumns, StepColumns
-from experiments.storage import is_complete, read_run, write_files, write_run
+from experiments.storage import is_complete, is_sound, open_run, read_run, write_files, write_run
 from experiments.summary import summarize
 from schedulers.errors import InputError
 from schedulers.records import RequestRecord, StepRecord
@@ -147,3 +147,15 @@ def test_a_summary_with_nan_is_refused(tmp_path: Path, records: Records) -> None
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_run(tmp_path, "", *records, {"share": float("nan")})
     assert not contents(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "column"), [("steps.parquet", "replica"), ("requests.parquet", "replica")])
+def test_a_run_of_before_a_column_was_there_is_named(tmp_path: Path, records: Records, name: str, column: str) -> None:
+    write(tmp_path, records)
+    pq.write_table(pq.read_table(tmp_path / name).drop_columns(column), tmp_path / name)
+    run = open_run(tmp_path)
+    with pytest.raises(InputError, match=rf"{name} is missing or damaged.*{column}"):
+        list(run.steps) + list(run.requests)
+    with pytest.raises(InputError, match=rf"{name} is missing or damaged.*{column}"):
+        read_run(tmp_path)
+    assert not is_sound(tmp_path)

@@ -48,3 +48,10 @@ def test_a_recording_without_times_is_refused_by_file(tmp_path: Path) -> None:
     pd.DataFrame({"step": [1, 2]}).to_parquet(tmp_path / "steps.parquet")
     with pytest.raises(InputError, match=r"steps\.parquet.*start_s"):
         Recorded.from_run(model=LLAMA, device=H200, path=str(tmp_path))
+
+
+def test_a_recording_of_a_cluster_is_refused_by_file(tmp_path: Path) -> None:
+    steps = {"start_s": [0.0, 0.0], "end_s": [0.5, 0.25], "replica": [0, 1]}
+    pd.DataFrame(steps).to_parquet(tmp_path / "steps.parquet")
+    with pytest.raises(InputError, match=r"steps\.parquet is of a cluster"):
+        Recorded.from_run(model=LLAMA, device=H200, path=str(tmp_path))
