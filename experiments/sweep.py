@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hydra.core.override_parser.types import Override, Transformer
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, flag_override
 
 from experiments import run, storage
 from experiments.config import Composed, read_point
@@ -93,6 +93,7 @@ class SweepCallback(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check what all points share, forget the outcomes of an earlier sweep of this folder, say what will happen."""
         with _exit_on_error():
+            leave_out_rates(config)
             overrides = parse_overrides(config)
             check_swept(overrides)
             num_points = count_points(overrides)
@@ -171,6 +172,14 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
+
+
+def leave_out_rates(config: DictConfig) -> None:
+    """Take the experiment's own rates out of what is swept, if the workload has no rate but a pace of its own."""
+    params = config.hydra.sweeper.params
+    if params and "workload.rate" in params and "rate" not in config.workload:
+        with flag_override(params, ["readonly", "struct"], [False, False]):
+            del params["workload.rate"]
 
 
 def parse_overrides(config: DictConfig) -> list[Override]:

@@ -210,5 +210,5 @@ class Study:
 def rate_text(rate: float | None) -> str:
     """A rate for a sentence."""
     if rate is None:
-        return "the recorded arrivals"
+        return "the workload's own pace"
     return f"{rate:g} request/s" if rate == 1 else f"{rate:g} requests/s"

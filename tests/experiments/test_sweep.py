@@ -46,6 +46,18 @@ def test_the_number_of_processes_changes_no_byte(tmp_path: Path) -> None:
     assert one == two
 
 
+def test_a_workload_with_a_pace_of_its_own_is_swept_without_rates(tmp_path: Path) -> None:
+    users = ("workload=closed_loop", "workload.num_users=2,4", "workload.num_requests=10", "cost=roofline")
+    done = twinserve("experiment=sched_sweep", *users, "scheduler=fcfs,vtc", "seed=0", f"results={tmp_path}", "jobs=1")
+    assert done.returncode == 0, done.stderr
+    notes = sorted((tmp_path / "sched_sweep" / "jobs").glob("*.json"))
+    axes = [json.loads(note.read_text())["axes"] for note in notes]
+    assert [(point["scheduler"], point["workload.num_users"]) for point in axes] == [
+        ("fcfs", 2), ("fcfs", 4), ("vtc", 2), ("vtc", 4),
+    ]  # fmt: skip
+    assert "At the workload&#x27;s own pace" in (tmp_path / "sched_sweep" / "report.html").read_text()
+
+
 def test_an_interrupted_sweep_keeps_its_points_and_goes_on_from_there(tmp_path: Path) -> None:
     process = start(*SMALL, "workload.num_requests=400", f"results={tmp_path}", "hydra.launcher.n_jobs=1")
     deadline = time.monotonic() + 60

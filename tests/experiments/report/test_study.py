@@ -138,10 +138,10 @@ def test_the_headline_names_the_scheduler_that_sustains_most() -> None:
         ),
         ([point("a", 2, 1.0), point("b", 2, 1.0)], "At 2 requests/s, a and b keep at least 90 %"),
         ([point("a", 2, 0.1), point("b", 2, 0.1)], "At 2 requests/s, no scheduler keeps at least 90 %"),
-        ([point("a", None, 0.1)], "At the recorded arrivals, a does not keep at least 90 %"),
+        ([point("a", None, 0.1)], "At the workload's own pace, a does not keep at least 90 %"),
         (
             [point("a", None), point("b", None, p99=0.2)],
-            "No SLO was set. At the recorded arrivals, b has the lowest P99 TTFT: 200 ms.",
+            "No SLO was set. At the workload's own pace, b has the lowest P99 TTFT: 200 ms.",
         ),
         ([point("a", 1, p99=2.0)], "No SLO was set. At 1 request/s, the P99 TTFT of a is 2 s."),
         ([point("a", 1, p99=None)], "No SLO was set, and no request completed."),
