@@ -159,9 +159,12 @@ def compare(composed: Composed) -> Comparison:
     ahead = run.async_scheduling if question.async_scheduling is None else question.async_scheduling
     if point.cost is None:
         raise InputError("mode=real: a measured run is compared with a simulation; leave mode=sim")
+    if point.replicas > 1:
+        raise InputError(f"engine.replicas={point.replicas}: a measured run is of one engine; leave engine.replicas=1")
 
     arrivals = [
-        (to_request(request, point.limits.block_size), request.num_output_tokens) for request in run.requests(prompts)
+        (to_request(request, point.limits.block_size, point.predicted(request)), request.num_output_tokens)
+        for request in run.requests(prompts)
     ]
     steps: list[StepRecord] = []
     requests: list[RequestRecord] = []

@@ -72,6 +72,18 @@ def test_model_device_and_limits_are_the_runs_unless_others_are_given(run: Path,
     assert "measured for RTX4090 and prices h200" in table(other)
 
 
+def test_a_policy_that_goes_by_predictions_gets_them(run: Path, profile: Path) -> None:
+    given = (f"question.run={run}", f"cost.path={profile}", "scheduler=srpt")
+    assert len(compare(composed(*given, "predictor=oracle")).simulated.queued_s) == 24
+    with pytest.raises(InputError, match="predictor=oracle"):
+        compare(composed(*given))
+
+
+def test_a_cluster_is_refused_by_name(run: Path, profile: Path) -> None:
+    with pytest.raises(InputError, match=r"engine\.replicas=2: a measured run is of one engine"):
+        compare(composed(f"question.run={run}", f"cost.path={profile}", "engine.replicas=2"))
+
+
 def test_a_model_without_a_file_is_named(run: Path, profile: Path) -> None:
     write_meta(run, model="someone/Large-1T")
     with pytest.raises(InputError, match=r"of model 'large-1t', of which conf/model has no file; give one: model=NAME"):
