@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -47,7 +48,7 @@ def dispatch(arguments: list[str]) -> int:
         print(usage(("experiment", "scheduler")))
         return 0
     if "-h" in arguments or "--help" in arguments:
-        print(usage(GROUPS))
+        print(usage((*GROUPS, "hydra/launcher")))
         return 0
     check_choices(arguments)
     return run_hydra(choose_custom(arguments))
@@ -208,7 +209,8 @@ def summary_of(group: str, name: str) -> str:
     """What a conf file says of itself in its first line of comment."""
     for line in (CONF / group / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
         if line.startswith("#") and not line.startswith("# @"):
-            return line.lstrip("# ").split(": ")[0] if len(line) > 100 else line.lstrip("# ")
+            said = line.lstrip("# ")
+            return re.split("[:;] ", said)[0] if len(line) > 100 else said
     return ""
 
 

@@ -20,7 +20,7 @@ def test_without_arguments_it_says_what_there_is(capsys: pytest.CaptureFixture[s
 def test_help_lists_every_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     said = capsys.readouterr().out
-    for word in ("azure_conv", "llama-3.1-8b", "h200", "profiled", "interactive"):
+    for word in ("azure_conv", "llama-3.1-8b", "h200", "profiled", "interactive", "ray_cluster"):
         assert word in said
 
 
