@@ -74,6 +74,9 @@ class SimEngine:
         #: What came since the last step, while decisions are wanted.
         self._news: list[Arrival | str] = []
         self._live: dict[str, Request] = {}
+        #: Those that came while a step runs: the scheduler is told when it has learned of that, as the real one is.
+        self._arrived: list[Request] = []
+        self._in_step = False
         #: Seconds that requests spent in the system since the last step's end, counted up to `_counted_to`.
         self._request_s = 0.0
         self._counted_to = env.now
@@ -89,10 +92,13 @@ class SimEngine:
         """A request arrives now; its output will have `num_output_tokens` tokens unless a limit cuts it.
 
         Raises:
-            RequestRefused: it can never be served.
+            RequestRefused: it can never be served. Of a request that comes during a step, this ends the run with it.
         """
         check_length(request.request_id, num_output_tokens)
-        self.scheduler.add_request(request)
+        if self._in_step and request.request_id not in self._live:
+            self._arrived.append(request)
+        else:
+            self.scheduler.add_request(request)
         self._tokens.expect(request.request_id, num_output_tokens)
         self._count_time()
         self._request_s += self.env.now - request.arrival_time
@@ -104,6 +110,7 @@ class SimEngine:
 
     def abort(self, request_id: str) -> None:
         """A client cancels a request; nothing happens if it has ended."""
+        self._hand_over()
         request = self.scheduler.abort_request(request_id, self.env.now)
         if request is not None:
             if self._on_decisions is not None:
@@ -129,10 +136,13 @@ class SimEngine:
             checker.check(output, self._live)
             result = tokens.sample(output)
             num_running, num_waiting, kv_usage = scheduler.num_running, scheduler.num_waiting, scheduler.kv_cache.usage
+            self._in_step = True
             yield Late(env, cost.step_time(output.shape))
             now = env.now
             with blaming(scheduler, step):
                 events = scheduler.update_from_output(output, result, now)
+            self._in_step = False
+            self._hand_over()
             self._record(output, start, num_running, num_waiting, kv_usage)
             if self._on_decisions is not None:
                 self._on_decisions(StepDecisions.of(output, result, news, start, now))
@@ -153,6 +163,12 @@ class SimEngine:
         del self._live[request.request_id]
         self._tokens.forget(request.request_id)
         self._on_finish(RequestRecord.of(request, self._replica))
+
+    def _hand_over(self) -> None:
+        """Tell the scheduler of those that came during the step."""
+        arrived, self._arrived = self._arrived, []
+        for request in arrived:
+            self.scheduler.add_request(request)
 
     def _count_time(self) -> None:
         """Account for the time since the number of live requests last changed."""

@@ -75,6 +75,14 @@ def simulated(tmp_path: Path, *overrides: str) -> Point:
     return run
 
 
+@pytest.mark.parametrize("words", INFORMED)
+def test_a_simulated_run_of_a_policy_that_knows_more_is_replayed_alike_too(words: str, tmp_path: Path) -> None:
+    overrides = [*f"scheduler={words}".split(), "workload=mixture", "workload.num_requests=60"]
+    run = point("engine.num_blocks=3000", "mode.decisions=true", f"results={tmp_path}", *overrides)
+    ensure(run)
+    assert compare(run.folder).differences == []
+
+
 @pytest.mark.parametrize("name", [*POLICIES, f"{__name__}.Aging"])
 def test_a_simulated_run_is_replayed_alike_too(name: str, tmp_path: Path) -> None:
     comparison = compare(simulated(tmp_path, *policy(name)).folder)
