@@ -14,7 +14,8 @@ class Grid:
 
     It is exact at grid points. A value below an axis is taken as its first point: kernels work in tiles, and less than
     a tile costs as much. A value beyond an axis continues the line through the points at about half of its end and at
-    its end (half, so that the noise of two close neighbours is not drawn out), and is noted in `extrapolations`.
+    its end (half, so that the noise of two close neighbours is not drawn out) unless that falls, and is noted in
+    `extrapolations`.
     """
 
     def __init__(
@@ -63,4 +64,7 @@ class Grid:
             return self.values[offset]
         step, fraction = between[dimensions - 1]
         near = self._corners(offset, between, dimensions - 1)
-        return near + (self._corners(offset + step, between, dimensions - 1) - near) * fraction
+        far = self._corners(offset + step, between, dimensions - 1)
+        if fraction > 1 and far < near:  # noise of the measurement: more work does not take less time, let alone none
+            return far
+        return near + (far - near) * fraction

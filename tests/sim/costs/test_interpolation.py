@@ -48,3 +48,9 @@ def test_extrapolations_are_counted_for_each_axis_with_the_largest_value_and_the
     for x in (4, 5, 9, 7):
         curve.at(x)
     assert noted == {"tokens": (3, 9, 4)}
+
+
+def test_times_that_fall_towards_the_end_of_an_axis_do_not_fall_beyond_it() -> None:
+    grid = Grid({"tokens": [1, 16, 32]}, [5.0, 9.0, 7.0], {})
+    assert grid.at(24) == 8.0
+    assert grid.at(1000) == 7.0
