@@ -26,7 +26,8 @@ def measure(num_requests: int, replicas: int, router: str, folder: Path) -> dict
     from hydra import compose, initialize_config_dir
 
     from experiments import storage
-    from experiments.config import CONF, Composed, read_point
+    from experiments.composed import CONF, Composed
+    from experiments.config import read_point
     from experiments.run import ensure
 
     def lengths(median_tokens: int) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def measure(trace: str, policy: str, cost: str, write: bool) -> dict[str, Any]:
     ]  # fmt: skip
     from hydra import compose, initialize_config_dir
 
-    from experiments.config import CONF, Composed, read_point
+    from experiments.composed import CONF, Composed
+    from experiments.config import read_point
     from experiments.run import simulate_point, write_point
 
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):

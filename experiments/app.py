@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.config import CONF, Composed
+from experiments.composed import CONF, Composed
 from schedulers import InputError, TwinserveError
 
 if TYPE_CHECKING:

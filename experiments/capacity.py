@@ -15,7 +15,8 @@ from typing import Any
 
 from experiments import storage
 from experiments.capacity_search import Bounds, Criterion, Evaluation, Search
-from experiments.config import Composed, Point, read_point
+from experiments.composed import Composed
+from experiments.config import Point, read_point
 from experiments.distribution import PERCENTILES
 from experiments.parallel import make_all, num_jobs, under_each
 from experiments.workloads import checks

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, cast
 
 from experiments import decision_log, run, storage
 from experiments.comparison import Compared, rankings
-from experiments.config import Composed, read_point
+from experiments.composed import Composed
+from experiments.config import read_point
 from experiments.parallel import under_each
 from experiments.replay import recorded_point
 from experiments.report.charts import chart_files

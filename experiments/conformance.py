@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.config import Composed
+from experiments.composed import Composed
 from experiments.policy_under_test import policy_under_test
 from experiments.workloads import checks
 from schedulers import InputError

@@ -12,7 +12,8 @@ import numpy as np
 
 from experiments import storage
 from experiments.columns import Floats, Ints
-from experiments.config import CONF, Composed, Point, read_point
+from experiments.composed import CONF, Composed
+from experiments.config import Point, read_point
 from experiments.run import to_request
 from experiments.vllm_run import VLLMRun
 from experiments.workloads import checks

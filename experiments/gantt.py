@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from experiments import decision_log, storage
-from experiments.config import Composed
+from experiments.composed import Composed
 from experiments.workloads import checks
 from schedulers import InputError
 from schedulers.decisions import Arrival, StepDecisions

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments import run, storage
-from experiments.config import Composed, read_point
+from experiments.composed import Composed
+from experiments.config import read_point
 from experiments.workloads import checks
 from schedulers import InputError, TwinserveError
 

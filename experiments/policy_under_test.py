@@ -6,7 +6,8 @@ import inspect
 from functools import partial
 from typing import Any
 
-from experiments.config import Composed, read_point
+from experiments.composed import Composed
+from experiments.config import read_point
 from schedulers import InputError
 from schedulers.conformance import Policy
 

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from experiments import storage
-from experiments.config import Composed, Point, make, read_point
+from experiments.composed import Composed
+from experiments.config import Point, make, read_point
 from experiments.profile_tables import FUSED, Pieces, Plan, encoded, powers, priced_by, shape_of, tables
 from experiments.run import PROGRESS_INTERVAL_S
 from experiments.sweep import versions

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments import decision_log, storage
-from experiments.config import CONF, Composed, Point, read_point
+from experiments.composed import CONF, Composed
+from experiments.config import Point, read_point
 from experiments.workloads import checks
 from schedulers import InputError, TwinserveError
 from schedulers.decisions import Admission, StepDecisions

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from experiments import decision_log, storage
-from experiments.config import Composed, Point, read_point
+from experiments.composed import Composed
+from experiments.config import Point, read_point
 from experiments.conservation import violations
 from experiments.recording import Recording
 from experiments.step_histogram import step_histogram

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments import storage
-from experiments.config import CONF, Composed, Point, read_point
+from experiments.composed import CONF, Composed
+from experiments.config import Point, read_point
 from experiments.parallel import make_all, num_jobs, under_each
 from experiments.report.study import Estimate
 from experiments.workloads import checks

@@ -30,7 +30,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import OmegaConf, flag_override
 
 from experiments import run, storage
-from experiments.config import Composed, read_point
+from experiments.composed import Composed
+from experiments.config import read_point
 from experiments.workloads import check_lengths
 from schedulers import InputError, TwinserveError
 

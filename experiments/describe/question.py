@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.config import Composed
+from experiments.composed import Composed
 from experiments.describe.figures import chart_of
 from experiments.describe.sharing import share
 from experiments.describe.table import summarize, table

@@ -11,7 +11,7 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from experiments.config import Composed
+from experiments.composed import Composed
 from experiments.known.result import Cell, Claim, KnownResult, made, point_of, tell
 from experiments.report.axes import scale
 from experiments.report.charts import Chart, Panel

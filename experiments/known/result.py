@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments import run, storage
-from experiments.config import Composed, Point, read_point
+from experiments.composed import Composed
+from experiments.config import Point, read_point
 from experiments.report.charts import Chart, chart_files
 from experiments.report.page import chart_section, page
 from experiments.storage import StoredRun

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments import metrics
-from experiments.config import Composed
+from experiments.composed import Composed
 from experiments.known.drawing import bars
 from experiments.known.result import Cell, Claim, KnownResult, made, point_of, tell
 from experiments.report.axes import scale, target_line

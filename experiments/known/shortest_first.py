@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments import metrics
-from experiments.config import Composed
+from experiments.composed import Composed
 from experiments.known.result import Cell, Claim, KnownResult, made, point_of, tell
 from experiments.report.axes import explodes, rate_axis, scale
 from experiments.report.charts import Chart, Panel

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.columns import Floats, RequestColumns
-from experiments.config import Composed
+from experiments.composed import Composed
 from experiments.known.result import Cell, Claim, KnownResult, made, point_of, tell
 from experiments.report.charts import Chart, Panel
 from experiments.report.style import MUTED, Look

@@ -87,13 +87,13 @@ class Golden:
                 if found := _STEPS.fullmatch(line):
                     first, last = int(found["first"]), int(found["last"] or found["first"])
                     if first != len(steps) + 1 or last < first:
-                        raise ValueError(f"step {len(steps) + 1} should come here")  # noqa: TRY301
+                        raise ValueError(f"step {len(steps) + 1} should come here")  # noqa: TRY301 - named with its line below
                     steps += [StepBrief.parse(found["brief"])] * (last - first + 1)
                 elif found := _METRIC.fullmatch(line):
                     value = None if found["value"] == "none" else float(found["value"])
                     metrics[found["name"]] = Metric(value, float(found["percent"] or 0) / 100)
                 else:
-                    raise ValueError("it is neither a step nor a metric")  # noqa: TRY301
+                    raise ValueError("it is neither a step nor a metric")  # noqa: TRY301 - likewise
             except ValueError as error:
                 raise ValueError(f"line {number}, {line!r}: {error}") from error
         if not steps or not metrics:

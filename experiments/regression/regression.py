@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import storage
-from experiments.config import Composed
+from experiments.composed import Composed
 from experiments.policy_under_test import policy_under_test
 from experiments.regression.fixed_workloads import FixedCost, FixedWorkload, fixed_workloads
 from experiments.regression.golden import Golden, Metric, told

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.config import Composed
+from experiments.composed import Composed
 from experiments.report.study import Estimate
 from experiments.storage import write_files
 from experiments.theory.cases import CASES, Case, simulate_case

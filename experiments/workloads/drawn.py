@@ -45,7 +45,7 @@ class Drawn(Sequence[WorkloadRequest]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(_equal, self, other))
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment] - as any list
 
 
 def _equal(one: WorkloadRequest, other: WorkloadRequest) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hydra import compose, initialize_config_dir
 
-from experiments.config import CONF, Composed, Point, read_point
+from experiments.composed import CONF, Composed
+from experiments.config import Point, read_point
 
 
 def point(*overrides: str) -> Point:

@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 
 from experiments.capacity import Question, search_all
 from experiments.capacity_search import Search
-from experiments.config import CONF, Composed
+from experiments.composed import CONF, Composed
 from experiments.parallel import under_each
 from schedulers import SLO, InputError
 from tests.experiments.command_line import start, twinserve

@@ -7,7 +7,8 @@ from hydra import compose, initialize_config_dir
 
 from experiments.compare import AT_ONCE, capacity_of
 from experiments.comparison import METRICS, Compared, rankings
-from experiments.config import CONF, Composed, read_point
+from experiments.composed import CONF, Composed
+from experiments.config import read_point
 from experiments.run import simulate_point
 from schedulers import InputError
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
-from experiments.config import CONF, Composed
+from experiments.composed import CONF, Composed
 from experiments.fidelity import Comparison, Latencies, compare, table
 from schedulers import InputError
 from sim.costs import Profiled

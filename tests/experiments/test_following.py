@@ -11,7 +11,8 @@ from hydra import compose, initialize_config_dir
 
 from experiments import storage
 from experiments.columns import RequestColumns
-from experiments.config import CONF, Composed, Point, read_point
+from experiments.composed import CONF, Composed
+from experiments.config import Point, read_point
 from experiments.run import ensure
 from tests.experiments.real_points import SHAPE, engine, tiny_model
 

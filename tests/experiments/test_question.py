@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.config import Composed
+from experiments.composed import Composed
 from schedulers import InputError
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from experiments.config import CONF, Composed
+from experiments.composed import CONF, Composed
 from experiments.policy_under_test import policy_under_test
 from experiments.regression import FixedWorkload, Golden, compare, fixed_workloads, run, update
 from schedulers import FCFS, Batch, ChunkedPrefill, InputError, Request, SchedulerError, Status

@@ -10,7 +10,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from experiments import storage
-from experiments.config import CONF, Composed, Engine, Point, read_point
+from experiments.composed import CONF, Composed
+from experiments.config import Engine, Point, read_point
 from experiments.run import ensure, simulate_point
 from experiments.workloads import NoPrediction, WorkloadRequest
 from schedulers import InputError, SchedulerError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from experiments.config import CONF, Composed
+from experiments.composed import CONF, Composed
 from experiments.sensitivity import Question, axes_of, variants_of
 from schedulers import InputError
 from tests.experiments.command_line import twinserve

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
-from experiments.config import CONF, Composed
+from experiments.composed import CONF, Composed
 from experiments.describe import describe
 from experiments.describe.figures import nice
 from experiments.describe.traffic import Traffic, counts, due_s

@@ -11,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from experiments.columns import RequestColumns
-from experiments.config import CONF, Composed
+from experiments.composed import CONF, Composed
 from experiments.known.lpm import known_lpm
 from experiments.known.past_future import known_past_future
 from experiments.known.result import Claim, KnownResult, tell

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
-from experiments.config import Composed, read_point
+from experiments.composed import Composed
+from experiments.config import read_point
 from experiments.run import simulate_point
 from experiments.workloads import (
     AzureTrace,
