@@ -116,11 +116,11 @@ class _Pricing:
         self._recorded, self._cost = recorded, cost
         self.recorded_s = self.priced_s = 0.0
 
-    def step_time(self, batch: BatchShape) -> float:
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         """The recorded time."""
-        step_s = self._recorded.step_time(batch)
+        step_s = self._recorded.step_time(batch, idle_s)
         self.recorded_s += step_s
-        self.priced_s += self._cost.step_time(batch)
+        self.priced_s += self._cost.step_time(batch, idle_s)
         return step_s
 
     def warnings(self) -> list[str]:

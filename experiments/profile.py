@@ -2,12 +2,13 @@
 
 The profile has the layout of LLMServingSim 2.0 (`sim.costs.profile_files`). Its rows are whole halves of a layer, which
 our CPU kernels compute in one call each: the time of a half is under the name of its first product, and what that
-includes has rows of zero (`fused` in meta.yaml says so). Two measurements make it:
+includes has rows of zero (`fused` in meta.yaml says so). Three measurements make it:
 
 1. the parts of made-up steps, timed within whole forward passes (`real.profiler`). Attention is what the attention half
    takes beyond that of as many tokens without context, so that at the points of the grid the parts add up to what was
    measured;
-2. what the engine takes beside the model: input preparation and sampling, timed within steps of decodes, and the time
+2. how much longer prompts take after some idling (`sim.costs.after_idle`), each measured right after one amid work;
+3. what the engine takes beside the model: input preparation and sampling, timed within steps of decodes, and the time
    from the end of a step to the start of the next while the whole engine serves bursts of requests. Scheduling, tens of
    microseconds, is in neither.
 """
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, cast
 from experiments import storage
 from experiments.composed import Composed
 from experiments.config import Point, make, read_point
-from experiments.profile_tables import FUSED, Pieces, Plan, encoded, powers, priced_by, shape_of, tables
+from experiments.profile_tables import FUSED, IDLE_MS, Pieces, Plan, encoded, powers, priced_by, shape_of, tables
 from experiments.run import PROGRESS_INTERVAL_S
 from experiments.sweep import versions
 from experiments.workloads import WorkloadRequest, checks
@@ -78,8 +79,8 @@ def profile(composed: Composed) -> None:
     plan = Plan.of(question.max_tokens, question.max_decodes, question.max_context, point.seed)
     print(f"{len(plan.steps())} steps in {question.rounds} rounds on {machine()}", flush=True)
     numbers = powers(1, question.max_decodes)
-    times, rest_s = measure_parts(point, plan, question.rounds, numbers)
-    files = tables(plan, times, model.num_layers)
+    times, after_idle_s, rest_s = measure_parts(point, plan, question.rounds, numbers)
+    files = tables(plan, times, after_idle_s, model.num_layers)
     parts = priced_by(files, model, device)
     print("bursts of requests, for the time between steps", flush=True)
     gap_s = serve_bursts(point, numbers)
@@ -110,6 +111,9 @@ def profile(composed: Composed) -> None:
     for n in numbers:
         model_ms = 1e3 * parts.step_time(BatchShape([], [question.max_context // 4] * n, n))
         print(f"{n:>8}{model_ms:>10.2f}{1e3 * rest_s[n]:>9.2f}{1e3 * gap_s[n]:>8.2f}")
+    longest = max(IDLE_MS)
+    after = ", ".join(f"{1e3 * s:.1f} ms for {tokens}" for (tokens, ms), s in after_idle_s.items() if ms == longest)
+    print(f"longer after {longest} ms without work: {after} tokens")
     print(
         f"{check['steps']} other steps, priced by the profile: error {check['error_mean']:+.1%} in the mean, "
         f"{check['error_p50']:.1%} in the median, {check['error_p90']:.1%} in the 90th percentile"
@@ -119,13 +123,14 @@ def profile(composed: Composed) -> None:
 
 def measure_parts(
     point: Point, plan: Plan, rounds: int, numbers: Sequence[int]
-) -> tuple[dict[Pieces, PartTimes], dict[int, float]]:
+) -> tuple[dict[Pieces, PartTimes], dict[tuple[int, int], float], dict[int, float]]:
     """The times of the parts of each step, over some rounds, each in an order of its own.
 
     Medians, since a step is measured few times; all of them longer by as much as all steps take longer in the mean than
     in the median, for what holds a machine up now and then is part of what its steps take.
 
-    Also the seconds beside the model in steps of so many decodes.
+    Also the seconds that the steps of `plan.idling` take longer after idling, and those beside the model in steps of so
+    many decodes.
     """
     from real.config import EngineConfig
     from real.profiler import PartTimes, StepProfiler
@@ -144,8 +149,9 @@ def measure_parts(
     )
     profiler = StepProfiler(config, point.seed)
     samples: dict[Pieces, list[PartTimes]] = {pieces: [] for pieces in steps}
+    idling: dict[tuple[int, int], list[float]] = {at: [] for at in plan.idling}
     shuffle = random.Random(point.seed).shuffle
-    progress = _Progress((rounds + 1) * len(steps))
+    progress = _Progress((rounds + 1) * len(steps) + rounds * len(idling))
     for turn in range(rounds + 1):  # the first warms up
         shuffle(steps)
         for pieces in steps:
@@ -153,15 +159,23 @@ def measure_parts(
             if turn:
                 samples[pieces].append(part_times)
             progress.step()
+        for (tokens, idle_ms), measured in idling.items() if turn else ():
+            measured.append(profiler.time_after_idle(plan.idling[tokens, idle_ms], 1e-3 * idle_ms))
+            progress.step()
     rest_s = {n: profiler.time_rest(n) for n in numbers}
     profiler.close()
     medians = {
         pieces: PartTimes(*(statistics.median(part) for part in zip(*measured, strict=True)))
         for pieces, measured in samples.items()
     }
+    after_idle_s = {at: statistics.median(measured) for at, measured in idling.items()}
     hiccups = sum(map(sum, chain(*samples.values()))) / (rounds * sum(map(sum, medians.values())))
     print(f"steps take {hiccups - 1:+.1%} more in the mean than in the median")
-    return {pieces: PartTimes(*(hiccups * part for part in parts)) for pieces, parts in medians.items()}, rest_s
+    return (
+        {pieces: PartTimes(*(hiccups * part for part in parts)) for pieces, parts in medians.items()},
+        after_idle_s,
+        rest_s,
+    )
 
 
 def serve_bursts(point: Point, numbers: Sequence[int]) -> dict[int, float]:

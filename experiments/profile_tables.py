@@ -24,6 +24,7 @@ COLUMNS = {
     "dense": "layer,tokens,time_us",
     "per_sequence": "layer,sequences,time_us",
     "attention": "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us",
+    "after_idle": "tokens,idle_ms,time_us",
 }
 
 #: A step, as (tokens to compute, context tokens) of each request.
@@ -31,6 +32,10 @@ Pieces = tuple[tuple[int, int], ...]
 
 #: Steps of made-up batches, against which the finished profile is checked.
 NUM_CHECKS = 40
+#: How long the device idles before the steps of after_idle.csv, and the most tokens that these have: the extra time of
+#: longer ones, which come to speed on the way, is no longer and would be lost in noise.
+IDLE_MS = (50, 100, 200, 500)
+MOST_AFTER_IDLE = 256
 #: Rows of dense.csv that hold a measured time, and those whose time is in one of them.
 DENSE = ("embedding", "qkv_proj", "gate_up_proj")
 UNSEEN = ("layernorm", "rotary_emb", "o_proj", "act_fn", "down_proj", "final_layernorm")
@@ -48,11 +53,13 @@ class Plan(NamedTuple):
     Attributes:
         dense: by tokens: as many requests of one token, or of few, without context.
         attention: by a row's place in the grid: one prefill, decodes of one context, or both.
+        idling: by tokens and milliseconds of idling: a prompt.
         checks: made-up mixtures.
     """
 
     dense: dict[int, Pieces]
     attention: dict[tuple[int, int, int, int], Pieces]
+    idling: dict[tuple[int, int], Pieces]
     checks: list[Pieces]
 
     @classmethod
@@ -71,21 +78,24 @@ class Plan(NamedTuple):
             for kv_decode in (16, context)
         ]
         attention = {at: ((at[0:2],) if at[0] else ()) + (((1, at[3]),) * at[2]) for at in grid}
+        idling = {(n, ms): ((n, 0),) for n in powers(16, min(tokens, MOST_AFTER_IDLE)) for ms in IDLE_MS}
         draw = random.Random(seed)
         mixtures = []
         for _ in range(NUM_CHECKS):
             pieces = [(1, draw.randint(16, context)) for _ in range(draw.randint(0, decodes))]
             pieces += [(draw.randint(2, tokens // 4), draw.randint(0, context // 2)) for _ in range(draw.randint(0, 3))]
             mixtures.append(tuple(pieces) or ((1, 16),))
-        return cls(dense, attention, mixtures)
+        return cls(dense, attention, idling, mixtures)
 
     def steps(self) -> list[Pieces]:
-        """All of them, each once."""
+        """All steps that are timed amid others, each once."""
         return list(dict.fromkeys([*self.dense.values(), *self.attention.values(), *self.checks]))
 
 
-def tables(plan: Plan, times: Mapping[Pieces, PartTimes], num_layers: int) -> Tables:
-    """The rows of dense.csv, per_sequence.csv and attention.csv but for the sampler's, times in microseconds."""
+def tables(
+    plan: Plan, times: Mapping[Pieces, PartTimes], after_idle_s: Mapping[tuple[int, int], float], num_layers: int
+) -> Tables:
+    """The rows of all files but for the sampler's in per_sequence.csv, times in microseconds."""
     halves: dict[str, dict[float, float]] = {name: {} for name in DENSE}
     for tokens, pieces in plan.dense.items():
         part = times[pieces]
@@ -100,7 +110,12 @@ def tables(plan: Plan, times: Mapping[Pieces, PartTimes], num_layers: int) -> Ta
     fused = {name: dict.fromkeys(halves["embedding"], 0.0) for name in UNSEEN}
     dense = [(name, x, time_us) for name, curve in (halves | fused).items() for x, time_us in curve.items()]
     logits = [("lm_head", len(pieces), 1e6 * times[pieces].logits) for pieces in plan.dense.values()]
-    return {"dense": dense, "per_sequence": list({row[:2]: row for row in logits}.values()), "attention": attention}
+    return {
+        "dense": dense,
+        "per_sequence": list({row[:2]: row for row in logits}.values()),
+        "attention": attention,
+        "after_idle": [(*at, max(1e6 * extra_s, 0.0)) for at, extra_s in after_idle_s.items()],
+    }
 
 
 def priced_by(files: Tables, model: ModelShape, device: Device) -> Profiled:

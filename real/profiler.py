@@ -23,6 +23,9 @@ from real.worker import Worker
 from schedulers.errors import InputError
 from schedulers.step import BatchShape, SchedulerOutput
 
+#: Seconds of work after which a processor's clock is as fast as it gets.
+WARMING_S = 0.15
+
 
 class PartTimes(NamedTuple):
     """Seconds that each part of one step took.
@@ -93,6 +96,14 @@ class StepProfiler:
         attention_half, mlp_half = after.attention_half - before.attention_half, after.mlp_half - before.mlp_half
         ends = after.forward - before.forward - attention_half - mlp_half
         return PartTimes(attention_half, mlp_half, ends, after.logits - before.logits)
+
+    def time_after_idle(self, pieces: Sequence[tuple[int, int]], idle_s: float) -> float:
+        """Seconds that the model takes longer for a step when the device had nothing to do right before."""
+        start, busy_s = time.perf_counter(), 0.0
+        while time.perf_counter() - start < WARMING_S:
+            busy_s = sum(self.time(pieces))
+        time.sleep(idle_s)
+        return sum(self.time(pieces)) - busy_s
 
     def time_rest(self, num_decodes: int) -> float:
         """Seconds of a step of so many decodes that are spent beside the model: input preparation and sampling."""

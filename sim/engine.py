@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -77,6 +78,7 @@ class SimEngine:
         #: Those that came while a step runs: the scheduler is told when it has learned of that, as the real one is.
         self._arrived: list[Request] = []
         self._in_step = False
+        self._last_end = -math.inf
         #: Seconds that requests spent in the system since the last step's end, counted up to `_counted_to`.
         self._request_s = 0.0
         self._counted_to = env.now
@@ -137,8 +139,8 @@ class SimEngine:
             result = tokens.sample(output)
             num_running, num_waiting, kv_usage = scheduler.num_running, scheduler.num_waiting, scheduler.kv_cache.usage
             self._in_step = True
-            yield Late(env, cost.step_time(output.shape))
-            now = env.now
+            yield Late(env, cost.step_time(output.shape, start - self._last_end))
+            now = self._last_end = env.now
             with blaming(scheduler, step):
                 events = scheduler.update_from_output(output, result, now)
             self._in_step = False

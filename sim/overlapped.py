@@ -65,7 +65,7 @@ class OverlappedEngine(SimEngine):
             if ahead is None:
                 checker.check(output, self._live)
             state = scheduler.num_running, scheduler.num_waiting, scheduler.kv_cache.usage
-            end = start + self._cost.step_time(output.shape)
+            end = start + self._cost.step_time(output.shape, start - self._last_end)
             result = self._tokens.sample(output)
             going_on, ending = self._parted(output, result)
             with blaming(scheduler, output.step):
@@ -76,6 +76,7 @@ class OverlappedEngine(SimEngine):
             else:  # whoever waits can go on only once this step has ended
                 ahead = None
             yield Late(env, end - start)
+            self._last_end = env.now
             with blaming(scheduler, output.step):
                 events = scheduler.update_from_output(ending, result, env.now)
             self._record(output, start, *state)

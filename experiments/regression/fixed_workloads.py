@@ -46,7 +46,7 @@ class FixedWorkload:
 class FixedCost:
     """A step takes 10 ms and 0.1 ms for each of its tokens, so that decisions do not depend on any device's prices."""
 
-    def step_time(self, batch: BatchShape) -> float:
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         """Seconds."""
         return 0.010 + 0.0001 * batch.num_tokens
 

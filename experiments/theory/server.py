@@ -26,7 +26,7 @@ class PricedByLength:
     def __init__(self, token_s: float) -> None:
         self._token_s = token_s
 
-    def step_time(self, batch: BatchShape) -> float:
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         """Seconds of service in the step."""
         return batch.num_tokens * self._token_s
 

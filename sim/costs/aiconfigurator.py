@@ -100,7 +100,7 @@ class AIConfigurator:
             "beside them"
         )
 
-    def step_time(self, batch: BatchShape) -> float:
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         """Seconds of the step."""
         decodes = batch.decode_contexts
         tokens = len(decodes)

@@ -27,9 +27,9 @@ class Auto:
             self._chosen = Roofline(model=model, device=device, tensor_parallel=tensor_parallel)
             self._reason = str(error)
 
-    def step_time(self, batch: BatchShape) -> float:
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         """Seconds of the step, from the chosen model."""
-        return self._chosen.step_time(batch)
+        return self._chosen.step_time(batch, idle_s)
 
     def warnings(self) -> list[str]:
         """Those of the chosen model."""

@@ -8,14 +8,20 @@ from schedulers.step import BatchShape
 
 
 class CostModel(Protocol):
-    """Prices a step from the shape of its batch alone.
+    """Prices a step from the shape of its batch, and from how long the device had nothing to do before it.
 
     Every cost model is built with the keywords `model: ModelShape`, `device: Device` and `tensor_parallel: int = 1`
     besides its own; the price is that of the whole step, the engine's own time included where it is known.
     """
 
-    def step_time(self, batch: BatchShape) -> float:
-        """Seconds that the step takes. The batch, which is not changed, computes at least one token."""
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
+        """Seconds that the step takes.
+
+        Args:
+            batch: what it computes, at least one token; not changed.
+            idle_s: seconds since the engine's last step ended; infinite before its first. A processor that had nothing
+                to do takes time to come to speed; most cost models do not know of it.
+        """
         ...
 
     def warnings(self) -> list[str]:

@@ -6,6 +6,7 @@
     DEVICE/MODEL/tpN/attention.csv       prefill_chunk, kv_prefill, n_decode, kv_decode, time_us
     DEVICE/MODEL/tpN/moe.csv             tokens, activated_experts, time_us; only for a mixture of experts
     DEVICE/MODEL/tpN/skew_fit.csv        see `sim.costs.skew`; optional
+    DEVICE/MODEL/tpN/after_idle.csv      tokens, idle_ms, time_us; optional, and ours: see `sim.costs.after_idle`
 
 Each CSV may be gzipped (.csv.gz), and may have further columns. Times are microseconds of one call on one device.
 """
@@ -30,6 +31,7 @@ Curves = dict[str, tuple[list[float], list[float]]]
 Points = dict[tuple[float, ...], float]
 
 ATTENTION_AXES = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+AFTER_IDLE_AXES = ("tokens", "idle_ms")
 
 
 def tensor_parallel_folder(folder: Path, tensor_parallel: int) -> Path:
@@ -118,6 +120,18 @@ def read_moe(folder: Path) -> dict[float, tuple[list[float], list[float]]]:
     return curves
 
 
+def read_after_idle(folder: Path) -> tuple[Path, Points] | None:
+    """Read after_idle.csv: its path, and time_us at each (tokens, idle_ms); None if the profile has none.
+
+    Raises:
+        InputError: the file is broken.
+    """
+    if not has_table(folder, "after_idle"):
+        return None
+    file = find_table(folder, "after_idle")
+    return file, _points(file, AFTER_IDLE_AXES)
+
+
 def _points(file: Path, axes: Sequence[str], only: Mapping[str, float] = MappingProxyType({})) -> Points:
     """time_us at each point of `axes`, over the rows in which the columns of `only`, if the file has them, are so."""
     points: Points = {}
@@ -155,20 +169,24 @@ def declared_axis(text: str, file: Path) -> list[float]:
 
 
 def full_grid(
-    file: Path, axes: Mapping[str, Sequence[float]], points: Points, fixed: Mapping[str, float]
+    file: Path,
+    columns: Sequence[str],
+    axes: Mapping[str, Sequence[float]],
+    points: Points,
+    fixed: Mapping[str, float] = MappingProxyType({}),
 ) -> list[float]:
-    """The times at all combinations of `axes`, last axis fastest; the other coordinates are `fixed`.
+    """The times at all combinations of `axes`, last axis fastest; the other `columns` of a point are `fixed`.
 
     Raises:
         InputError: points are missing; the message names the first of them, and their number.
     """
     grid = [
-        tuple(fixed[name] if name in fixed else at[name] for name in ATTENTION_AXES)
+        tuple(fixed[name] if name in fixed else at[name] for name in columns)
         for at in (dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
     ]
     holes = [at for at in grid if at not in points]
     if holes or not grid:
-        named = "; ".join(_named(ATTENTION_AXES, at) for at in islice(holes, 3))
+        named = "; ".join(_named(columns, at) for at in islice(holes, 3))
         raise InputError(
             f"{file}: the grid has a hole: {len(holes):,} of {len(grid):,} points are missing: {named}"
             f"{' and so on' if len(holes) > 3 else ''}"
@@ -186,10 +204,19 @@ def find_table(folder: Path, name: str) -> Path:
     Raises:
         InputError: there is neither.
     """
-    for file in (folder / f"{name}.csv", folder / f"{name}.csv.gz"):
+    for file in _places(folder, name):
         if file.is_file():
             return file
     raise InputError(f"profile {folder} has neither {name}.csv nor {name}.csv.gz")
+
+
+def has_table(folder: Path, name: str) -> bool:
+    """Whether there is a CSV file of that name, plain or gzipped."""
+    return any(file.is_file() for file in _places(folder, name))
+
+
+def _places(folder: Path, name: str) -> tuple[Path, Path]:
+    return folder / f"{name}.csv", folder / f"{name}.csv.gz"
 
 
 def read_table(

@@ -9,9 +9,11 @@ from typing import Any
 
 from schedulers.errors import InputError
 from schedulers.step import BatchShape
+from sim.costs.after_idle import AfterIdle
 from sim.costs.composition import as_one_prefill, collectives, num_distinct_experts
 from sim.costs.interpolation import Extrapolations, Grid
 from sim.costs.profile_files import (
+    ATTENTION_AXES,
     Curves,
     declared_axis,
     find_table,
@@ -37,7 +39,7 @@ _PER_SEQUENCE = ("lm_head", "sampler")
 class Profiled:
     """A profile in the layout of LLMServingSim 2.0 (`sim.costs.profile_files`), of one tensor-parallel degree.
 
-    A step is the sum of four measured parts, each interpolated linearly:
+    A step is the sum of measured parts, each interpolated linearly:
 
     - dense.csv over the tokens of the step. Profiles are taken on a model of one layer: norms, projections and the MLP
       count once for each of the model's `num_layers` (`layernorm` twice), embedding and final norm once;
@@ -49,7 +51,8 @@ class Profiled:
       of the step and the experts that these are expected to use (`num_distinct_experts`), router included;
     - per_sequence.csv (output projection, sampler) over the sequences that sample;
     - `step_overhead_us` of meta.yaml: what the engine spends in a step beside kernels. The key is ours; a profile
-      without it, such as the published ones, is priced as if the engine took no time.
+      without it, such as the published ones, is priced as if the engine took no time;
+    - after_idle.csv, where the profile has one: what a step takes longer after idling (`sim.costs.after_idle`).
 
     A profile of tensor-parallel degree N holds the times of one rank's share. The exchanges between the ranks, which it
     does not hold, come from the device's link (`collectives`).
@@ -85,6 +88,7 @@ class Profiled:
         self._dense = _summed(dense, calls, "tokens", self.extrapolations)
         self._per_sequence = _summed(per_sequence, dict.fromkeys(_PER_SEQUENCE, 1), "sequences", self.extrapolations)
         self._attention = _Attention(files, folder, meta, tensor_parallel, self.extrapolations)
+        self._after_idle = AfterIdle(files)
         self._num_layers = model.num_layers
         exchange = collectives(model, device, tensor_parallel)
         self._exchange_us_per_token, self._exchange_us_per_sample = 1e6 * exchange.token_s, 1e6 * exchange.sample_s
@@ -97,7 +101,7 @@ class Profiled:
             if measured is not None and str(measured).rpartition("/")[2].lower() != priced.lower()
         ]
 
-    def step_time(self, batch: BatchShape) -> float:
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         """Seconds of the step."""
         decodes = batch.decode_contexts
         tokens = len(decodes)
@@ -107,6 +111,8 @@ class Profiled:
         time_us += self._num_layers * self._attention.time_us(batch)
         if batch.num_sampled:
             time_us += self._per_sequence.at(batch.num_sampled) + self._exchange_us_per_sample * batch.num_sampled
+        if idle_s:
+            time_us += self._after_idle.time_us(tokens, idle_s)
         return time_us * 1e-6
 
     def warnings(self) -> list[str]:
@@ -166,7 +172,7 @@ class _Attention:
             if not all(axes.values()):
                 kind = f"prefill_chunk {'> 0' if has_prefill else '= 0'} and n_decode {'> 0' if has_decodes else '= 0'}"
                 raise InputError(f"{file}: the grid has a hole: there is no row with {kind}")
-            values = full_grid(file, axes, points, fixed)
+            values = full_grid(file, ATTENTION_AXES, axes, points, fixed)
             names = {"n_decode": "n_decode beside a prefill"} if has_prefill else {}
             return Grid({names.get(name, name): values for name, values in axes.items()}, values, extrapolations)
 

@@ -45,7 +45,7 @@ class Recorded:
             raise InputError(f"{file} cannot be read as step records with start_s and end_s: {error}") from error
         return cls(model=model, device=device, tensor_parallel=tensor_parallel, step_times_s=times)
 
-    def step_time(self, batch: BatchShape) -> float:
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         """Seconds of the next recorded step.
 
         Raises:

@@ -45,7 +45,7 @@ class Roofline:
         self._collectives = collectives(model, device, tensor_parallel)
         self._step_overhead_s = device.step_overhead_s
 
-    def step_time(self, batch: BatchShape) -> float:
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         """Seconds of the step."""
         num_decodes = len(batch.decode_contexts)
         tokens = num_decodes

@@ -36,7 +36,7 @@ ROUTERS = (RoundRobin, Random, LeastOutstanding, LeastKVUsage, PrefixAffinity, C
 class Constant:
     """Every step takes a second."""
 
-    def step_time(self, batch: BatchShape) -> float:
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         return 1.0
 
     def warnings(self) -> list[str]:

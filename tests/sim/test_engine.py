@@ -41,7 +41,7 @@ class Constant:
     def __init__(self, step_s: float = 1.0) -> None:
         self.step_s = step_s
 
-    def step_time(self, batch: BatchShape) -> float:
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         assert batch.num_tokens > 0
         return self.step_s
 
@@ -131,7 +131,7 @@ def test_the_price_of_a_step_is_asked_of_its_batch_alone() -> None:
     shapes = []
 
     class Watching(Constant):
-        def step_time(self, batch: BatchShape) -> float:
+        def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
             shapes.append((batch.prefills.copy(), batch.decode_contexts.copy(), batch.num_sampled))
             return 0.25 * batch.num_tokens
 

@@ -16,7 +16,7 @@ from sim.tokens import EOS
 class OneSecond:
     """Every step takes a second."""
 
-    def step_time(self, batch: BatchShape) -> float:
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         return 1.0
 
     def warnings(self) -> list[str]:
