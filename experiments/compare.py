@@ -2,28 +2,37 @@
 
 Every policy serves the workload at the same shares of its own capacity, several times in the engine and once in the
 simulator. The engine's own run-to-run spread says how much can be asked of a prediction.
+
+On a machine that others share, a step takes longer in one minute than in the next. So the machine is gauged around each
+of the engine's runs (`experiments.pace`), and beside the plain prediction stands the one at the machine's pace, which
+tells a wrong simulator from a machine that is not as fast as it was when it was profiled.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from experiments import decision_log, run, storage
-from experiments.comparison import Compared, rankings
+from experiments.comparison import Compared, rankings, verdicts
 from experiments.composed import Composed
-from experiments.config import read_point
+from experiments.config import Point, read_point
+from experiments.pace import FILE, AtPace, Pace, PaceGauge
 from experiments.parallel import under_each
 from experiments.replay import recorded_point
 from experiments.report.charts import chart_files
 from experiments.report.compared import compared_chart
+from experiments.summary import summarize
 from experiments.workloads import checks
+from real.compute_environment import compute_environment
 from schedulers import InputError
 from schedulers.step import BatchShape
+from sim.costs import Profiled
 from sim.replay import replay
 
 if TYPE_CHECKING:
@@ -40,6 +49,7 @@ class Question:
     schedulers: list[str]
     loads: list[float]
     repeats: int
+    gauge_s: float
 
     def __post_init__(self) -> None:
         if not isinstance(self.schedulers, list) or not self.schedulers:
@@ -49,10 +59,12 @@ class Question:
         for load in self.loads:
             checks.positive("question.loads", load)
         checks.count("question.repeats", self.repeats)
+        checks.not_negative("question.gauge_s", self.gauge_s)
 
 
 def compare(composed: Composed) -> None:
     """Make all runs, the engine's in rounds over the policies, and say how they compare."""
+    os.environ.update(compute_environment())  # before torch is loaded: as in the engine's own processes
     question = composed.question(Question)
     if composed.choices.get("mode") != "real":
         raise InputError("experiment=compare runs the engine and the simulator: it needs mode=real")
@@ -63,11 +75,14 @@ def compare(composed: Composed) -> None:
         print(f"{name}: capacity {capacity:.2f} requests/s by the simulator", flush=True)
         for load in question.loads:
             simulated[name, load] = policy.with_rate(float(f"{load * capacity:.3g}"))
+    gauge = gauge_of(composed, question.gauge_s) if question.gauge_s else None
     folders: dict[tuple[str, float], list[Path]] = {job: [] for job in simulated}
+    pace: Pace | None = None
     for repeat in range(1, question.repeats + 1):
         for job, point in simulated.items():
             served = read_point(point.with_values({"results": str(results / "compare" / f"run{repeat}")}))
-            print(f"[run {repeat} of {question.repeats}] {run.ensure(served)}", flush=True)
+            told, pace = serve(served, gauge, pace)
+            print(f"[run {repeat} of {question.repeats}] {told}", flush=True)
             folders[job].append(served.folder)
     compared = []
     for (name, load), point in simulated.items():
@@ -77,8 +92,12 @@ def compare(composed: Composed) -> None:
         kept = runs if composed.config.mode.decisions else []
         priced = [priced_share(folder, cast("CostModel", predicted.cost)) for folder in kept]
         summaries = [storage.read_summary(folder) for folder in runs]
-        compared.append(Compared.of(name, load, point.config.workload.rate, summaries, summary, priced))
-    text = "\n".join(told(compared))
+        paces = [gauge.kept(folder) for folder in runs] if gauge else []
+        at_pace = [simulated_at(predicted, Pace.mean(readings)) if readings else None for readings in paces]
+        compared.append(Compared.of(name, load, point.config.workload.rate, summaries, summary, priced, paces, at_pace))
+    if gauge:
+        gauge.close()
+    text = "\n".join(lines_of(compared))
     print(text)
     content = {
         "compared": [asdict(item) for item in compared],
@@ -97,6 +116,49 @@ def capacity_of(composed: Composed) -> float:
     point = read_point(composed.with_rate(AT_ONCE))
     num_arrivals = sum(not request.follows for request in point.workload.requests(point.seed))
     return num_arrivals / max(record.finish_s for record in run.simulate_point(point).requests)
+
+
+def gauge_of(composed: Composed, seconds: float) -> PaceGauge | None:
+    """A gauge of this machine, whose readings take so many seconds; None, said in a line, where there can be none."""
+    cost = read_point(composed.with_choice("mode", "sim")).cost  # its own: what it is asked is not told of the workload
+    if not isinstance(cost, Profiled):
+        print("the machine's pace is not read: it is a share of what a profile says, which needs cost=profiled")
+        return None
+    try:
+        return PaceGauge(read_point(composed), cost, Path(composed.config.cost.path), seconds)
+    except InputError as error:
+        print(f"the machine's pace is not read: {error}")
+        return None
+
+
+def serve(point: Point, gauge: PaceGauge | None, pace: Pace | None) -> tuple[str, Pace | None]:
+    """Run the engine, unless it did before, with a reading of the gauge right before and right after, kept beside it.
+
+    Args:
+        point: what it serves.
+        gauge: that of this machine, if there is one.
+        pace: its last reading, if nothing happened since.
+
+    Returns:
+        the run in a line, and the reading after it, as `pace` of the next.
+    """
+    if run.is_stored(point):
+        return run.ensure(point), pace
+    (point.folder / FILE).unlink(missing_ok=True)  # that of a run that was damaged since
+    if gauge is None:
+        return run.ensure(point), None
+    before = pace or gauge.read()
+    told = run.ensure(point)
+    after = gauge.read()
+    gauge.keep(point.folder, [before, after])
+    return f"{told}; the machine before: {before}; after: {after}", after
+
+
+def simulated_at(point: Point, pace: Pace) -> dict[str, Any]:
+    """The summary of a point that is simulated at a pace of the machine; nothing of it is stored."""
+    cost = AtPace(cast("CostModel", point.cost), pace)
+    outcome = run.simulate_point(replace(point, cost=cost, keep_decisions=False))
+    return summarize(outcome.steps, outcome.requests, point.slo, point.replicas)
 
 
 def priced_share(folder: Path, cost: CostModel) -> float:
@@ -132,22 +194,26 @@ class _Pricing:
         return self._recorded.describe()
 
 
-def told(compared: Iterable[Compared]) -> list[str]:
+def lines_of(compared: Sequence[Compared]) -> list[str]:
     """The comparison in lines of text."""
-    compared = list(compared)
-    lines = [
-        "",
-        f"{'policy':<18}{'load':>5}{'rate':>7}  {'metric':<12}{'engine':>11}{'spread':>8}{'simulator':>11}{'error':>8}",
-    ]
+    gauged = any(figures for item in compared for figures in item.at_pace)
+    heads = (
+        f"{'policy':<18}{'load':>5}{'rate':>7}  {'metric':<12}{'engine':>11}{'spread':>8}{'simulator':>11}{'error':>8}"
+    )
+    lines = ["", heads + (f"{'at its pace':>13}{'error':>8}" if gauged else "")]
     for item in compared:
         place = f"{item.policy:<18}{item.load:>5.0%}{item.rate:>7g}"
         for metric in item.engine:
-            lines.append(
+            line = (
                 f"{place}  {metric:<12}{item.middle(metric):>11,.1f}{item.spread(metric):>8.1%}"
                 f"{item.simulator[metric]:>11,.1f}{item.error(metric):>+8.1%}"
             )
+            at_pace, error = item.middle_at_pace(metric), item.error_at_pace(metric)
+            lines.append(line if at_pace is None or error is None else f"{line}{at_pace:>13,.1f}{error:>+8.1%}")
             place = " " * len(place)
         if item.priced:
             share = statistics.median(item.priced) - 1
             lines.append(f"{place}  the engine's own steps, priced by the simulator{share:>+26.1%}")
-    return [*lines, "", *map(str, rankings(compared))]
+        if gauged:
+            lines.append(f"{place}  the machine's pace: {item.paces_in_words()}")
+    return [*lines, "", *verdicts(compared), "", *map(str, rankings(compared))]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from experiments.pace import Pace
 
 #: What is compared: a name, its unit, the factor from a summary's unit to that, and its place in a summary.
 METRICS: dict[str, tuple[str, float, tuple[str, str]]] = {
@@ -14,6 +17,11 @@ METRICS: dict[str, tuple[str, float, tuple[str, str]]] = {
     for metric in ("ttft", "tpot", "itl", "e2e")
     for percentile in ("p50", "p90")
 } | {"throughput": ("tokens/s", 1.0, ("throughput", "output_tokens_per_s"))}
+
+#: Metrics that a prediction is judged by.
+JUDGED = ("TTFT P50", "TPOT P50", "E2E P50", "TTFT P90", "TPOT P90", "E2E P90")
+#: How far a good prediction may be off.
+CLOSE = 0.10
 
 #: Metrics by which policies are ranked.
 RANKED = ("TTFT P90", "TPOT P90")
@@ -33,6 +41,10 @@ class Compared:
         priced: of each of the engine's runs that kept its decisions, what its own steps cost by the simulator's cost
             model, as a share of what they took. It tells wrong prices (a machine that was slower while it was profiled)
             from wrong queues.
+        paces: of each of the engine's runs, the machine's pace as it was read before and after it; none, where it was
+            not.
+        at_pace: of each of the engine's runs, by metric, what the simulator says at the machine's pace in that run;
+            nothing, where that was not read.
     """
 
     policy: str
@@ -41,6 +53,8 @@ class Compared:
     engine: Mapping[str, Sequence[float]]
     simulator: Mapping[str, float]
     priced: Sequence[float] = ()
+    paces: Sequence[Sequence[Pace]] = ()
+    at_pace: Sequence[Mapping[str, float]] = ()
 
     @classmethod
     def of(
@@ -51,15 +65,19 @@ class Compared:
         engine: Sequence[Mapping[str, Any]],
         simulator: Mapping[str, Any],
         priced: Sequence[float] = (),
+        paces: Sequence[Sequence[Pace]] = (),
+        at_pace: Sequence[Mapping[str, Any] | None] = (),
     ) -> Compared:
-        """From the summaries of the engine's runs and of the simulator's."""
+        """From the summaries of the engine's runs and of the simulator's; None at a pace that was not read."""
         figures: dict[str, list[float]] = {}
         for name in METRICS:
             found = [figure for run in (*engine, simulator) if (figure := _figure(run, name)) is not None]
             if len(found) == len(engine) + 1:
                 figures[name] = found
         runs = {name: found[:-1] for name, found in figures.items()}
-        return cls(policy, load, rate, runs, {name: found[-1] for name, found in figures.items()}, priced)
+        simulated = {name: found[-1] for name, found in figures.items()}
+        paced = [{name: _figure(run, name) for name in figures} if run else {} for run in at_pace]
+        return cls(policy, load, rate, runs, simulated, priced, paces, paced)
 
     def middle(self, metric: str) -> float:
         """The median of the engine's runs, so that one that was disturbed does not count."""
@@ -69,10 +87,66 @@ class Compared:
         """How far the simulator is off, as a share of the engine's middle."""
         return self.simulator[metric] / self.middle(metric) - 1
 
+    def middle_at_pace(self, metric: str) -> float | None:
+        """What the simulator says at the machine's pace in each run, in the median; None, if that was never read."""
+        figures = [figures[metric] for figures in self.at_pace if metric in figures]
+        return statistics.median(figures) if figures else None
+
+    def error_at_pace(self, metric: str) -> float | None:
+        """How far that is off, as a share of the engine's middle in the same runs."""
+        middle = self.middle_at_pace(metric)
+        if middle is None:
+            return None
+        pairs = zip(self.engine[metric], self.at_pace, strict=True)
+        return middle / statistics.median(figure for figure, figures in pairs if metric in figures) - 1
+
     def spread(self, metric: str) -> float:
         """Of the engine's runs: the largest less the smallest, as a share of the middle."""
         runs = self.engine[metric]
         return (max(runs) - min(runs)) / self.middle(metric)
+
+    def paces_in_words(self) -> str:
+        """From the quickest to the slowest that the machine was found to be, as shares of what the profile says."""
+        readings = [pace for readings in self.paces for pace in readings]
+        absent = sum(not readings for readings in self.paces)
+        left_out = (
+            f"{absent} of {len(self.paces)} runs not gauged, and left out of what is at its pace" if absent else ""
+        )
+        if not readings:
+            return left_out
+        ends = [
+            f"{kind} x{min(shares):.2f} to x{max(shares):.2f}"
+            for kind, shares in (
+                ("decodes", [pace.decodes for pace in readings]),
+                ("prompts", [pace.prompts for pace in readings]),
+            )
+        ]
+        return "; ".join(filter(None, [", ".join(ends), left_out]))
+
+
+def verdicts(compared: Sequence[Compared]) -> list[str]:
+    """How good the predictions are, a line for the plain ones and one for those at the machine's pace, if there are."""
+    kinds: dict[str, Callable[[Compared, str], float | None]] = {
+        "predicted from the workload and the prices alone": Compared.error,
+        "predicted at the machine's pace": Compared.error_at_pace,
+    }
+    lines = []
+    for kind, error_of in kinds.items():
+        judged = [
+            (error, item.spread(metric))
+            for item in compared
+            for metric in JUDGED
+            if metric in item.engine and (error := error_of(item, metric)) is not None
+        ]
+        if judged:
+            close = sum(abs(error) <= CLOSE for error, _ in judged)
+            within = sum(abs(error) <= spread for error, spread in judged)
+            largest = max((error for error, _ in judged), key=abs)
+            lines.append(
+                f"{kind}: of {len(judged)} figures (P50, P90 of TTFT, TPOT, E2E) {close} are within {CLOSE:.0%} and "
+                f"{within} within the engine's own spread; the largest error is {largest:+.1%}"
+            )
+    return lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -38,7 +38,7 @@ from schedulers.step import BatchShape
 
 if TYPE_CHECKING:
     from experiments.real_run import RealEngine
-    from real.profiler import PartTimes
+    from real.profiler import PartTimes, StepProfiler
 
 #: Tokens of each prompt and output in a burst, and how long a burst may take before the next: enough for a CPU.
 BURST_PROMPT, BURST_OUTPUT = 16, 40
@@ -132,22 +132,10 @@ def measure_parts(
     Also the seconds that the steps of `plan.idling` take longer after idling, and those beside the model in steps of so
     many decodes.
     """
-    from real.config import EngineConfig
-    from real.profiler import PartTimes, StepProfiler
+    from real.profiler import PartTimes
 
-    engine = cast("RealEngine", point.real)
-    steps, block_size = plan.steps(), point.limits.block_size
-    largest = max(sum(-(-sum(piece) // block_size) for piece in pieces) for pieces in steps)
-    config = EngineConfig.from_arguments(
-        model=engine.path,
-        dtype=engine.dtype,
-        device=engine.device,
-        num_threads=engine.num_threads,
-        tensor_parallel=engine.tensor_parallel,
-        block_size=block_size,
-        num_blocks=largest,
-    )
-    profiler = StepProfiler(config, point.seed)
+    steps = plan.steps()
+    profiler = step_profiler(point, steps)
     samples: dict[Pieces, list[PartTimes]] = {pieces: [] for pieces in steps}
     idling: dict[tuple[int, int], list[float]] = {at: [] for at in plan.idling}
     shuffle = random.Random(point.seed).shuffle
@@ -176,6 +164,28 @@ def measure_parts(
         after_idle_s,
         rest_s,
     )
+
+
+def step_profiler(point: Point, steps: Collection[Pieces]) -> StepProfiler:
+    """The engine of `point`, a real one, with its model loaded and room for the largest of these steps.
+
+    Raises:
+        InputError: it is not of one CPU device.
+    """
+    from real.config import EngineConfig
+    from real.profiler import StepProfiler
+
+    engine, block_size = cast("RealEngine", point.real), point.limits.block_size
+    config = EngineConfig.from_arguments(
+        model=engine.path,
+        dtype=engine.dtype,
+        device=engine.device,
+        num_threads=engine.num_threads,
+        tensor_parallel=engine.tensor_parallel,
+        block_size=block_size,
+        num_blocks=max(sum(-(-sum(piece) // block_size) for piece in pieces) for pieces in steps),
+    )
+    return StepProfiler(config, point.seed)
 
 
 def serve_bursts(point: Point, numbers: Sequence[int]) -> dict[int, float]:

@@ -184,12 +184,17 @@ def ensure(point: Point) -> str:
     Raises:
         TwinserveError: as `measure`; nothing is written then.
     """
-    told = (point.folder / decision_log.FILE).is_file() or not point.keep_decisions
-    stored = told and storage.is_sound(point.folder)
+    stored = is_stored(point)
     if not stored:
         with Recording(point.folder) as recording:
             write_recorded(point, measure(point, recording), recording, point.folder)
     return describe(point, storage.read_summary(point.folder)) + (" (stored before)" if stored else "")
+
+
+def is_stored(point: Point) -> bool:
+    """Whether the folder of a point holds it already, undamaged, and its decisions if they are to be kept."""
+    told = (point.folder / decision_log.FILE).is_file() or not point.keep_decisions
+    return told and storage.is_sound(point.folder)
 
 
 def to_request(request: WorkloadRequest, block_size: int, predicted_output_tokens: float | None = None) -> Request:
