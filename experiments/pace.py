@@ -34,14 +34,15 @@ if TYPE_CHECKING:
 FILE = "pace.json"
 
 #: What is timed: steps of a small model that chats. They lie on the grid of a default profile (`profile_tables.Plan`),
-#: so that what is between its points has no part in the readings.
+#: or, of some prompts, their dense layers do: so what is between its points has no part in the readings. They are of
+#: many sizes, for a profile holds few measurements of each of its points, and one that is off should not matter much.
 DECODES: list[Pieces] = [
     *(((1, context),) * n for n in (1, 2, 4, 8, 16) for context in (16, 64, 256)),
     *(((1, 1024),) * n for n in (1, 2, 4)),
 ]
 PROMPTS: list[Pieces] = [
-    *(((chunk, 0),) for chunk in (16, 32, 64, 128, 256)),
-    *(((chunk, context),) for chunk, context in ((16, 64), (64, 64), (128, 256))),
+    *(((chunk, 0),) for chunk in (16, 24, 32, 48, 64, 96, 128, 192, 256)),
+    *(((chunk, context),) for chunk, context in ((32, 64), (64, 256))),
     *(((chunk, 0), *((1, 16),) * 8) for chunk in (16, 128)),
 ]
 #: Decodes are quicker: so often for each time that the prompts are timed, both take about as long.

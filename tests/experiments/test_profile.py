@@ -48,7 +48,7 @@ def test_a_measured_profile_prices_simulations(profile: Path, settings: list[str
 def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list[str], tmp_path: Path) -> None:
     done = twinserve(
         "experiment=compare", *settings, f"cost.path={profile}", "question.schedulers=[fcfs,chunked_prefill]",
-        "question.loads=[0.2]", "question.repeats=2", "workload.num_requests=8", "workload.prompt.max_tokens=100",
+        "question.loads=[0.2]", "question.repeats=2", "question.gauge_s=0.2", "workload.num_requests=8", "workload.prompt.max_tokens=100",
         "workload.output.max_tokens=50", f"results={tmp_path}",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
