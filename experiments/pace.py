@@ -74,8 +74,7 @@ class AtPace:
 
     def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         """Seconds of the step."""
-        step_s = self._cost.step_time(batch, idle_s) if idle_s else self._cost.step_time(batch)
-        return step_s * (self._pace.prompts if batch.prefills else self._pace.decodes)
+        return self._cost.step_time(batch, idle_s) * (self._pace.prompts if batch.prefills else self._pace.decodes)
 
     def warnings(self) -> list[str]:
         """Those of the other."""
