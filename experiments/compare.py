@@ -84,6 +84,8 @@ def compare(composed: Composed) -> None:
             told, pace = serve(served, gauge, pace)
             print(f"[run {repeat} of {question.repeats}] {told}", flush=True)
             folders[job].append(served.folder)
+    if gauge:
+        gauge.close()
     compared = []
     for (name, load), point in simulated.items():
         predicted = read_point(point.with_choice("mode", "sim"))
@@ -95,8 +97,6 @@ def compare(composed: Composed) -> None:
         paces = [gauge.kept(folder) for folder in runs] if gauge else []
         at_pace = [simulated_at(predicted, Pace.mean(readings)) if readings else None for readings in paces]
         compared.append(Compared.of(name, load, point.config.workload.rate, summaries, summary, priced, paces, at_pace))
-    if gauge:
-        gauge.close()
     text = "\n".join(lines_of(compared))
     print(text)
     content = {

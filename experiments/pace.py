@@ -91,6 +91,10 @@ class PaceGauge:
     All of the steps are timed in rounds, each in an order of its own, so that any two readings are of the same steps.
     Means count, for what holds a machine up now and then is part of what its steps take. Compared is what a profiler
     times, the model's parts (`real.profiler.PartTimes`): what the engine takes beside them is not in the readings.
+
+    Attributes:
+        decodes: the steps of decodes alone that it times.
+        prompts: those with a prompt in them.
     """
 
     def __init__(self, point: Point, profile: Profiled, folder: Path, seconds: float) -> None:
@@ -105,35 +109,35 @@ class PaceGauge:
         Raises:
             InputError: the engine is not one that can be profiled.
         """
+        self._profiler = step_profiler(point, [*DECODES, *PROMPTS])
         own_s = _engine_s(folder)
         priced = {
             pieces: profile.step_time(shape_of(pieces)) - own_s.at(len(pieces))
             for pieces in [*DECODES, *PROMPTS]
             if _is_measured(profile, pieces)
         }
-        self._decodes = [pieces for pieces in DECODES if pieces in priced]
-        self._prompts = [pieces for pieces in PROMPTS if pieces in priced]
-        if not self._decodes or not self._prompts:
+        self.decodes = [pieces for pieces in DECODES if pieces in priced]
+        self.prompts = [pieces for pieces in PROMPTS if pieces in priced]
+        if not self.decodes or not self.prompts:
             raise InputError(f"{folder}: the profile ends below {DECODES[0]} and {PROMPTS[0]}, the smallest steps")
         #: Seconds of a round by the profile, which tell readings by it from those by another.
         self._priced_s = [
-            DECODES_PER_PROMPT * sum(map(priced.__getitem__, self._decodes)),
-            sum(map(priced.__getitem__, self._prompts)),
+            DECODES_PER_PROMPT * sum(map(priced.__getitem__, self.decodes)),
+            sum(map(priced.__getitem__, self.prompts)),
         ]
         self._seconds = seconds
         self._random = random.Random(point.seed)
-        self._profiler = step_profiler(point, list(priced))
 
     def read(self) -> Pace:
         """The pace of these seconds."""
-        for pieces in self._decodes:  # not counted: caches and clocks have to come up
+        for pieces in self.decodes:  # not counted: caches and clocks have to come up
             self._profiler.time(pieces)
         taken_s = [0.0, 0.0]
         rounds = 0
         end_s = time.perf_counter() + self._seconds
         while not rounds or time.perf_counter() < end_s:
-            steps = [(0, pieces) for pieces in self._decodes * DECODES_PER_PROMPT]
-            steps += [(1, pieces) for pieces in self._prompts]
+            steps = [(0, pieces) for pieces in self.decodes * DECODES_PER_PROMPT]
+            steps += [(1, pieces) for pieces in self.prompts]
             self._random.shuffle(steps)
             for kind, pieces in steps:
                 taken_s[kind] += sum(self._profiler.time(pieces))
@@ -162,7 +166,7 @@ class PaceGauge:
             raise InputError(f"{file} is damaged ({error}); without it, the run counts as not gauged") from error
 
     def close(self) -> None:
-        """Free the model."""
+        """Free the model: there is nothing more to read. What was kept still can be."""
         self._profiler.close()
 
 

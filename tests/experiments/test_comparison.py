@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hydra import compose, initialize_config_dir
 
 from experiments.compare import AT_ONCE, capacity_of
-from experiments.comparison import METRICS, Compared, rankings
+from experiments.comparison import METRICS, Compared, rankings, verdicts
 from experiments.composed import CONF, Composed
 from experiments.config import read_point
+from experiments.pace import Pace
 from experiments.run import simulate_point
 from schedulers import InputError
 
@@ -22,6 +25,30 @@ def test_an_error_is_relative_to_the_middle_of_the_engines_runs_and_so_is_their_
     item = compared("fcfs", [90.0, 100.0, 110.0], 105.0)
     assert item.error("TTFT P50") == pytest.approx(0.05)
     assert item.spread("TTFT P50") == pytest.approx(0.2)
+
+
+def test_at_the_machines_pace_the_simulator_stands_beside_those_runs_that_were_gauged() -> None:
+    plain = compared("fcfs", [100.0, 300.0, 110.0], 200.0)
+    paces = [[Pace(0.9, 0.5), Pace(1.1, 0.5)], [], [Pace(1.0, 0.6), Pace(1.0, 0.4)]]
+    item = replace(plain, paces=paces, at_pace=[dict.fromkeys(METRICS, 100.0), {}, dict.fromkeys(METRICS, 131.0)])
+    assert item.middle_at_pace("E2E P50") == pytest.approx(115.5)
+    assert item.error_at_pace("E2E P50") == pytest.approx(0.1)
+    assert item.paces_in_words() == (
+        "decodes x0.90 to x1.10, prompts x0.40 to x0.60; 1 of 3 runs not gauged, and left out of what is at its pace"
+    )
+    assert plain.middle_at_pace("E2E P50") is None
+    assert plain.error_at_pace("E2E P50") is None
+
+
+def test_verdicts_count_the_figures_that_are_close_and_those_within_the_spread() -> None:
+    items = [compared("a", [100.0, 130.0], 109.25), compared("b", [100.0, 100.0], 80.0)]
+    (plain,) = verdicts(items)
+    assert plain.startswith("predicted from the workload and the prices alone: of 12 figures ")
+    assert plain.endswith("6 are within 10% and 6 within the engine's own spread; the largest error is -20.0%")
+    gauged = replace(items[1], paces=[[Pace(1, 1)], []], at_pace=[dict.fromkeys(METRICS, 104.0), {}])
+    (_, at_pace) = verdicts([items[0], gauged])
+    assert at_pace.startswith("predicted at the machine's pace: of 6 figures ")
+    assert at_pace.endswith("6 are within 10% and 0 within the engine's own spread; the largest error is +4.0%")
 
 
 def test_policies_that_the_engine_tells_apart_must_be_in_its_order() -> None:

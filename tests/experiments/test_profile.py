@@ -46,11 +46,12 @@ def test_a_measured_profile_prices_simulations(profile: Path, settings: list[str
 
 
 def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list[str], tmp_path: Path) -> None:
-    done = twinserve(
+    arguments = [
         "experiment=compare", *settings, f"cost.path={profile}", "question.schedulers=[fcfs,chunked_prefill]",
-        "question.loads=[0.2]", "question.repeats=2", "question.gauge_s=0.2", "workload.num_requests=8", "workload.prompt.max_tokens=100",
+        "question.loads=[0.2]", "question.repeats=2", "workload.num_requests=8", "workload.prompt.max_tokens=100",
         "workload.output.max_tokens=50", f"results={tmp_path}",
-    )  # fmt: skip
+    ]  # fmt: skip
+    done = twinserve(*arguments, "question.gauge_s=0.2")
     assert done.returncode == 0, done.stderr
     assert "[run 2 of 2] fcfs" in done.stdout
     assert "TTFT P90 at 20% load: the engine has " in done.stdout
@@ -60,6 +61,23 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
     assert all(0 < share < 10 for item in told["compared"] for share in item["priced"])
     assert "the engine's own steps, priced by the simulator" in done.stdout
     assert (tmp_path / "compare" / "figures" / "compare.png").exists()
+    assert "predicted at the machine's pace: of 12 figures" in done.stdout
+    assert all(len(readings) == 2 for item in told["compared"] for readings in item["paces"])
+    assert all(run.keys() == item["engine"].keys() for item in told["compared"] for run in item["at_pace"])
+    # Continued: runs are stored with the readings around them, but for one.
+    next(tmp_path.glob("compare/run1/points/fcfs*/pace.json")).unlink()
+    done = twinserve(*arguments, "question.gauge_s=0.2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("(stored before)") == 4
+    assert done.stdout.count("1 of 2 runs not gauged") == 1
+    again = json.loads((tmp_path / "compare" / "compare.json").read_text())
+    assert [item["paces"][1] for item in again["compared"]] == [item["paces"][1] for item in told["compared"]]
+    assert again["compared"][0]["paces"][0] == []
+    assert again["compared"][1] == told["compared"][1]
+    done = twinserve(*arguments, "question.gauge_s=0")
+    assert done.returncode == 0, done.stderr
+    assert "predicted from the workload and the prices alone: of 12 figures" in done.stdout
+    assert "pace" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -78,6 +96,7 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
         (["experiment=compare", "cost.path=x", "question.loads=[]"], "question.loads"),
         (["experiment=compare", "cost.path=x", "question.schedulers=[fcsf]"], "there is no scheduler 'fcsf'"),
         (["experiment=compare", "cost.path=x", "mode=sim"], "it needs mode=real"),
+        (["experiment=compare", "cost.path=x", "question.gauge_s=-1"], "question.gauge_s=-1"),
         (["experiment=compare"], "cost.path"),
     ],
 )

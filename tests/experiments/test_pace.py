@@ -1,0 +1,153 @@
+"""The machine's pace: what a gauge reads, what is kept of it, and prices at it. On a tiny model of one thread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from experiments import run
+from experiments.compare import gauge_of, serve
+from experiments.composed import CONF, Composed
+from experiments.config import Point, read_point
+from experiments.pace import FILE, AtPace, Pace, PaceGauge
+from experiments.profile_tables import Tables, encoded, powers
+from experiments.storage import write_files
+from schedulers import InputError
+from sim.costs import Profiled
+from tests.experiments.real_points import SHAPE, engine, tiny_model
+from tests.sim.conf import device, model
+from tests.sim.costs.batches import batch
+
+#: Microseconds of every row of the profiles made here but the sampler's; and what the engine takes in each step beside
+#: the model, a second, which no reading may contain.
+ROW_US, OVERHEAD_US = 10.0, 1e6
+
+
+def write_profile(folder: Path, row_us: float = ROW_US, decodes: int = 16) -> Path:
+    """A profile whose rows all take as long, with as many decodes at most; it ends where the tiny model does."""
+    tokens, contexts, numbers = powers(1, 256), [0, 16, 64, 256], powers(1, decodes)
+    layers = (
+        "layernorm", "qkv_proj", "rotary_emb", "o_proj", "gate_up_proj", "act_fn", "down_proj", "embedding",
+        "final_layernorm",
+    )  # fmt: skip
+    attention: list[tuple[Any, ...]] = [(chunk, kv, 0, 0, row_us) for chunk in tokens[4:] for kv in contexts]
+    attention += [(0, 0, n, kv, row_us) for n in numbers for kv in contexts[1:]]
+    attention += [(chunk, kv, n, 16, row_us) for chunk in (16, 256) for kv in (0, 256) for n in (1, decodes)]
+    files: Tables = {
+        "dense": [(layer, n, row_us) for layer in layers for n in tokens],
+        "per_sequence": [(layer, n, us) for layer, us in (("lm_head", row_us), ("sampler", 777.0)) for n in numbers],
+        "attention": attention,
+        "after_idle": [(16, 100, row_us)],
+    }
+    write_files(folder, encoded(files, {"model": "tiny", "hardware": "cpu", "step_overhead_us": OVERHEAD_US}))
+    return folder
+
+
+def composed(weights: Path, *overrides: str) -> Composed:
+    """A comparison of the tiny model's engine."""
+    shape = [f"model.{key}={value}" for key, value in SHAPE.items()]
+    chats = [
+        "workload.num_requests=3", "workload.prompt.max_tokens=100", "workload.output.max_tokens=40",
+    ]  # fmt: skip
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = compose("config", ["experiment=compare", *engine(weights), *shape, *chats, *overrides])
+    return Composed(config, {"scheduler": "fcfs", "mode": "real"}, [])
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def gauge(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> PaceGauge:
+    return gauge_by(tiny, write_profile(tmp_path_factory.mktemp("profile") / "m"))
+
+
+def gauge_by(tiny: Path, profile: Path) -> PaceGauge:
+    made = gauge_of(composed(tiny, f"cost.path={profile}"), seconds=0.3)
+    assert made is not None
+    return made
+
+
+def real_point(tiny: Path, results: Path) -> Point:
+    return read_point(composed(tiny, "cost=roofline", f"results={results}", "mode.in_process=true", "workload.rate=20"))
+
+
+@pytest.mark.parametrize(
+    ("step", "factor"), [(batch(decodes=[5, 9]), 2.0), (batch((32, 0)), 3.0), (batch((32, 0), decodes=[5]), 3.0)]
+)
+def test_at_a_pace_a_step_takes_so_many_times_as_long_idling_before_it_included(
+    step: Any, factor: float, tmp_path: Path
+) -> None:
+    path = str(write_profile(tmp_path / "m"))
+    plain = Profiled(model=model("smollm2-135m"), device=device("cpu"), path=path)
+    paced = AtPace(plain, Pace(decodes=2.0, prompts=3.0))
+    for idle_s in (0.0, 0.1):
+        assert paced.step_time(step, idle_s) == pytest.approx(factor * plain.step_time(step, idle_s))
+    assert plain.step_time(step, 0.1) > plain.step_time(step)
+    assert paced.warnings() == plain.warnings()
+    assert paced.describe().endswith("at the machine's pace: decodes x2.00, prompts x3.00")
+
+
+def test_a_profile_of_what_the_machine_takes_now_reads_as_one_and_one_of_half_as_two(
+    gauge: PaceGauge, tiny: Path, tmp_path: Path
+) -> None:
+    raw = gauge.read()
+    for share, least, most in ((1.0, 0.6, 1.7), (0.5, 1.3, 3.0)):
+        profile = write_profile(tmp_path / f"{share}" / "m", ROW_US * share * (raw.decodes * raw.prompts) ** 0.5)
+        read = gauge_by(tiny, profile).read()
+        assert least < (read.decodes * read.prompts) ** 0.5 < most
+
+
+def test_steps_beyond_the_profile_whose_prices_are_guesses_are_not_timed(
+    gauge: PaceGauge, tiny: Path, tmp_path: Path
+) -> None:
+    assert {len(pieces) for pieces in gauge.decodes} == {1, 2, 4, 8, 16}
+    few = gauge_by(tiny, write_profile(tmp_path / "m", decodes=2))
+    assert {len(pieces) for pieces in few.decodes} == {1, 2}
+    assert {len(pieces) for pieces in few.prompts} == {1}
+    assert max(context for pieces in [*few.decodes, *few.prompts] for _, context in pieces) == 256
+
+
+def test_what_was_read_is_kept_beside_a_run_for_the_same_profile(gauge: PaceGauge, tiny: Path, tmp_path: Path) -> None:
+    readings = [Pace(1.25, 0.75), Pace(1.0, 1.5)]
+    gauge.keep(tmp_path, readings)
+    assert gauge.kept(tmp_path) == readings
+    assert Pace.mean(readings) == Pace(1.125, 1.125)
+    assert gauge.kept(tmp_path / "elsewhere") == []
+    assert gauge_by(tiny, write_profile(tmp_path / "other" / "m", 2 * ROW_US)).kept(tmp_path) == []
+    (tmp_path / FILE).write_text("{}")
+    with pytest.raises(InputError, match=r"pace\.json is damaged"):
+        gauge.kept(tmp_path)
+
+
+def test_a_run_is_gauged_when_it_is_made_and_only_then(gauge: PaceGauge, tiny: Path, tmp_path: Path) -> None:
+    point = real_point(tiny, tmp_path)
+    told, pace = serve(point, None, None)
+    assert (pace, gauge.kept(point.folder)) == (None, [])
+    told, pace = serve(point, gauge, None)
+    assert told.endswith("(stored before)")
+    assert (pace, gauge.kept(point.folder)) == (None, [])
+
+    gauge.keep(point.folder, [Pace(9, 9), Pace(9, 9)])  # of a run that is damaged, and made again
+    (point.folder / "steps.parquet").write_bytes(b"")
+    told, pace = serve(point, gauge, Pace(1, 2))
+    assert "the machine before: decodes x1.00, prompts x2.00; after: decodes " in told
+    assert gauge.kept(point.folder) == [Pace(1, 2), pace]
+    assert run.is_stored(point)
+
+
+def test_only_the_prices_of_a_profile_are_gauged(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gauge_of(composed(tiny, "cost=roofline"), seconds=1) is None
+    assert "which needs cost=profiled" in capsys.readouterr().out
+    profile = write_profile(tmp_path / "m")
+    (profile / "tp1").rename(profile / "tp2")
+    ranks = ("engine.tensor_parallel=2", "device.link_bandwidth=1e9")
+    assert gauge_of(composed(tiny, f"cost.path={profile}", *ranks), seconds=1) is None
+    assert "the machine's pace is not read: tensor_parallel=2: " in capsys.readouterr().out
