@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable
+from glob import glob
 from inspect import isclass
 from pathlib import Path
 from typing import Any
@@ -46,13 +47,17 @@ def digest(decisive: dict[str, Any], classes: Iterable[type], timing: str) -> st
         file = getattr(sys.modules.get(module), "__file__", None)
         if file and module.partition(".")[0] not in sys.stdlib_module_names:
             sources.update(Path(file).resolve().parent.glob("*.py"))
+    for file in sorted(sources):
+        hasher.update(file.read_bytes())
     for key, value in values.items():
         for end, pattern in FILES.items():
             if key.endswith(end) and value:
                 path = Path(str(value)).expanduser()
-                sources.update(file for file in (path.rglob(pattern) if path.is_dir() else [path]) if file.is_file())
-    for file in sorted(sources):
-        hasher.update(file.read_bytes())
+                # In a folder a file's name decides as well. And links are followed there, which pathlib does not do.
+                names = glob(f"**/{pattern}", root_dir=path, recursive=True) if path.is_dir() else [""]  # noqa: PTH207
+                for name in sorted(names):
+                    if (path / name).is_file():
+                        hasher.update(name.encode() + (path / name).read_bytes())
     return hasher.hexdigest()[:10]
 
 

@@ -17,6 +17,7 @@ from experiments.workloads import NoPrediction, WorkloadRequest
 from schedulers import InputError, SchedulerError
 from tests.experiments.command_line import ROOT, twinserve
 from tests.experiments.points import point
+from tests.sim.costs.test_profiled import write_profile
 
 
 @pytest.mark.parametrize(
@@ -143,6 +144,29 @@ def test_a_change_of_a_file_under_the_home_folder_makes_a_new_point(
         (tmp_path / "talks.json").write_text(content)
         folders.add(sharegpt_point("workload=sharegpt", "workload.path='~/talks.json'").folder)
     assert len(folders) == 2
+
+
+def test_a_change_of_a_profile_makes_a_new_point_be_it_of_a_name_or_behind_a_link(tmp_path: Path) -> None:
+    folder, elsewhere = write_profile(tmp_path / "RTX4090" / "Llama-3.1-8B"), tmp_path / "elsewhere"
+    table = folder / "tp1" / "after_idle.csv"
+    folders = []
+
+    def note() -> None:
+        chosen = ("cost=profiled", f"cost.path={folder}", "model=llama-3.1-8b", "device=rtx4090")
+        folders.append(point(*chosen).folder.name)
+
+    note()
+    table.write_text("tokens,idle_ms,time_us\n16,50,100\n")
+    note()
+    table.rename(table.with_suffix(".off"))  # prices are those of no table again, though the bytes are there
+    note()
+    (folder / "tp1").rename(elsewhere)
+    (folder / "tp1").symlink_to(elsewhere)
+    (elsewhere / "after_idle.csv").write_text("tokens,idle_ms,time_us\n16,50,200\n")
+    note()
+    (elsewhere / "after_idle.csv").write_text("tokens,idle_ms,time_us\n16,50,300\n")
+    note()
+    assert len(set(folders)) == 5
 
 
 def sharegpt_point(*overrides: str) -> Point:
