@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from experiments import storage
 from experiments.profile import step_profiler
 from experiments.profile_tables import Pieces, shape_of
+from experiments.workloads import checks
 from schedulers import InputError
 from schedulers.step import BatchShape
 from sim.costs.interpolation import Grid
@@ -55,6 +56,10 @@ class Pace:
 
     decodes: float
     prompts: float
+
+    def __post_init__(self) -> None:
+        checks.positive("decodes", self.decodes)
+        checks.positive("prompts", self.prompts)
 
     @classmethod
     def mean(cls, paces: Sequence[Pace]) -> Pace:
@@ -112,14 +117,15 @@ class PaceGauge:
         self._profiler = step_profiler(point, [*DECODES, *PROMPTS])
         own_s = _engine_s(folder)
         priced = {
-            pieces: profile.step_time(shape_of(pieces)) - own_s.at(len(pieces))
+            pieces: price_s
             for pieces in [*DECODES, *PROMPTS]
             if _is_measured(profile, pieces)
+            and (price_s := profile.step_time(shape_of(pieces)) - own_s.at(len(pieces))) > 0
         }
         self.decodes = [pieces for pieces in DECODES if pieces in priced]
         self.prompts = [pieces for pieces in PROMPTS if pieces in priced]
         if not self.decodes or not self.prompts:
-            raise InputError(f"{folder}: the profile ends below {DECODES[0]} and {PROMPTS[0]}, the smallest steps")
+            raise InputError(f"{folder}: the profile has no price for decodes, or none for prompts, of a small model")
         #: Seconds of a round by the profile, which tell readings by it from those by another.
         self._priced_s = [
             DECODES_PER_PROMPT * sum(map(priced.__getitem__, self.decodes)),
@@ -162,12 +168,13 @@ class PaceGauge:
             content = json.loads(file.read_text())
             readings = [Pace(**reading) for reading in content["readings"]]
             return readings if content["round_by_profile_s"] == self._priced_s else []
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, InputError) as error:
             raise InputError(f"{file} is damaged ({error}); without it, the run counts as not gauged") from error
 
     def close(self) -> None:
-        """Free the model: there is nothing more to read. What was kept still can be."""
+        """Free the model: there is nothing more to time. What was kept can still be read."""
         self._profiler.close()
+        del self._profiler
 
 
 def _is_measured(profile: Profiled, pieces: Pieces) -> bool:

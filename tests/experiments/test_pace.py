@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -120,9 +122,16 @@ def test_what_was_read_is_kept_beside_a_run_for_the_same_profile(gauge: PaceGaug
     assert Pace.mean(readings) == Pace(1.125, 1.125)
     assert gauge.kept(tmp_path / "elsewhere") == []
     assert gauge_by(tiny, write_profile(tmp_path / "other" / "m", 2 * ROW_US)).kept(tmp_path) == []
-    (tmp_path / FILE).write_text("{}")
-    with pytest.raises(InputError, match=r"pace\.json is damaged"):
-        gauge.kept(tmp_path)
+
+
+@pytest.mark.parametrize("decodes", ['"1.0"', "null", "NaN", "Infinity", "0", "-1", "1, "])
+def test_readings_that_are_no_pace_are_damaged(decodes: str, gauge: PaceGauge, tmp_path: Path) -> None:
+    gauge.keep(tmp_path, [Pace(2.5, 2.5)])
+    told = (tmp_path / FILE).read_text()
+    for damaged in ("", "{}", "[]", told[:-20], told.replace('"decodes": 2.5', f'"decodes": {decodes}')):
+        (tmp_path / FILE).write_text(damaged)
+        with pytest.raises(InputError, match=r"pace\.json is damaged \(.*\); without it, the run counts as not gauged"):
+            gauge.kept(tmp_path)
 
 
 def test_a_run_is_gauged_when_it_is_made_and_only_then(gauge: PaceGauge, tiny: Path, tmp_path: Path) -> None:
@@ -151,3 +160,15 @@ def test_only_the_prices_of_a_profile_are_gauged(
     ranks = ("engine.tensor_parallel=2", "device.link_bandwidth=1e9")
     assert gauge_of(composed(tiny, f"cost.path={profile}", *ranks), seconds=1) is None
     assert "the machine's pace is not read: tensor_parallel=2: " in capsys.readouterr().out
+    assert gauge_of(composed(tiny, f"cost.path={write_profile(tmp_path / 'free' / 'm', 0.0)}"), seconds=1) is None
+    assert "has no price for decodes, or none for prompts" in capsys.readouterr().out
+
+
+def test_a_closed_gauge_holds_no_model_and_still_knows_what_was_kept(tiny: Path, tmp_path: Path) -> None:
+    closed = gauge_by(tiny, write_profile(tmp_path / "m"))
+    model = weakref.ref(closed._profiler._worker.model)
+    closed.keep(tmp_path, [Pace(1, 2)])
+    closed.close()
+    gc.collect()
+    assert model() is None
+    assert closed.kept(tmp_path) == [Pace(1, 2)]
