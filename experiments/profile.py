@@ -82,7 +82,8 @@ def profile(composed: Composed) -> None:
     times, after_idle_s, rest_s = measure_parts(point, plan, question.rounds, numbers)
     files = tables(plan, times, after_idle_s, model.num_layers)
     parts = priced_by(files, model, device)
-    print("bursts of requests, for the time between steps", flush=True)
+    bursts_s = sum(map(burst_s, numbers))
+    print(f"bursts of requests, for the time between steps: about {bursts_s:.0f} s", flush=True)
     gap_s = serve_bursts(point, numbers)
     own_us = {n: 1e6 * (rest_s[n] + gap_s[n]) for n in numbers}
     overhead_us = own_us[1]
@@ -132,14 +133,15 @@ def measure_parts(
     Also the seconds that the steps of `plan.idling` take longer after idling, and those beside the model in steps of so
     many decodes.
     """
-    from real.profiler import PartTimes
+    from real.profiler import WARMING_S, PartTimes
 
     steps = plan.steps()
     profiler = step_profiler(point, steps)
     samples: dict[Pieces, list[PartTimes]] = {pieces: [] for pieces in steps}
     idling: dict[tuple[int, int], list[float]] = {at: [] for at in plan.idling}
     shuffle = random.Random(point.seed).shuffle
-    progress = _Progress((rounds + 1) * len(steps) + rounds * len(idling))
+    waits_s = {at: WARMING_S + 1e-3 * at[1] for at in idling}
+    progress = _Progress((rounds + 1) * len(steps), rounds * sum(waits_s.values()) + sum(map(burst_s, numbers)))
     for turn in range(rounds + 1):  # the first warms up
         shuffle(steps)
         for pieces in steps:
@@ -149,7 +151,7 @@ def measure_parts(
             progress.step()
         for (tokens, idle_ms), measured in idling.items() if turn else ():
             measured.append(profiler.time_after_idle(plan.idling[tokens, idle_ms], 1e-3 * idle_ms))
-            progress.step()
+            progress.wait(waits_s[tokens, idle_ms])
     rest_s = {n: profiler.time_rest(n) for n in numbers}
     profiler.close()
     medians = {
@@ -198,7 +200,7 @@ def serve_bursts(point: Point, numbers: Sequence[int]) -> dict[int, float]:
     requests, at_s = [], 1.0
     for n in numbers:
         requests += [WorkloadRequest(f"{n}-{i}", at_s, BURST_PROMPT, BURST_OUTPUT) for i in range(n)]
-        at_s += BURST_GAP_S + n * BURST_S_PER_REQUEST
+        at_s += burst_s(n)
     burst = replace(
         point,
         label="bursts",
@@ -223,6 +225,11 @@ def serve_bursts(point: Point, numbers: Sequence[int]) -> dict[int, float]:
     return {n: statistics.median(found) for n, found in gaps.items()}
 
 
+def burst_s(number: int) -> float:
+    """Seconds from the start of a burst of so many requests to that of the next."""
+    return BURST_GAP_S + number * BURST_S_PER_REQUEST
+
+
 @dataclass(frozen=True)
 class _Listed:
     """A workload of given requests."""
@@ -238,17 +245,28 @@ class _Listed:
 
 
 class _Progress:
-    """Says every few seconds how far the measurement has come."""
+    """Says every few seconds how far the measurement has come, and when all of it will have ended.
 
-    def __init__(self, total: int) -> None:
-        self._total = total
+    Steps take as long as they take; what waits for the clock, some of it after the last step, takes `waits_s` in all.
+    """
+
+    def __init__(self, steps: int, waits_s: float) -> None:
+        self._steps = steps
         self._done = 0
+        self._waits_s = waits_s
+        self._waited_s = 0.0
         self._start = self._said = time.monotonic()
 
+    def wait(self, seconds: float) -> None:
+        """So many of the seconds that are to be waited have passed."""
+        self._waited_s += seconds
+
     def step(self) -> None:
+        """Another step was timed."""
         self._done += 1
         now = time.monotonic()
         if now - self._said >= PROGRESS_INTERVAL_S:
             self._said = now
-            left_s = (now - self._start) * (self._total / self._done - 1)
-            print(f"  {self._done:,} of {self._total:,} steps, about {left_s:.0f} s left", flush=True)
+            step_s = (now - self._start - self._waited_s) / self._done
+            left_s = step_s * (self._steps - self._done) + self._waits_s - self._waited_s
+            print(f"  {self._done:,} of {self._steps:,} steps, about {left_s:.0f} s left", flush=True)
