@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 
 from experiments.comparison import JUDGED, METRICS, Compared
 from experiments.report.axes import explodes, scale
-from experiments.report.charts import Chart, Panel
+from experiments.report.charts import PANEL_HEIGHT_IN, PANEL_WIDTH_IN, Chart, Panel
 from experiments.report.style import Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ENGINE, SIMULATOR, AT_PACE = Look(0), Look(1), Look(2)
+#: Height of a row, so that its label does not touch the next; letters of a label that a panel has room for, and the
+#: width of each beyond them.
+ROW_IN = 0.2
+LETTERS, LETTER_IN = 20, 0.075
 
 
 def compared_chart(compared: Sequence[Compared]) -> Chart:
@@ -34,6 +38,10 @@ def compared_chart(compared: Sequence[Compared]) -> Chart:
             for metric in JUDGED
             if any(metric in item.engine for item in compared)
         ],
+        panel_size_in=(
+            PANEL_WIDTH_IN + LETTER_IN * max(0, max(map(len, map(_label, compared))) - LETTERS),
+            max(PANEL_HEIGHT_IN, ROW_IN * len(compared)),
+        ),
         legend={"engine": ENGINE, "simulator": SIMULATOR} | ({"at the machine's pace": AT_PACE} if gauged else {}),
     )
 
@@ -50,6 +58,10 @@ def _draw(compared: Sequence[Compared], metric: str, axes: Axes) -> None:
         [item.simulator[metric] for item in compared], rows, SIMULATOR.marker, color=SIMULATOR.color, fillstyle="none"
     )
     axes.plot(list(at_pace.values()), list(at_pace), AT_PACE.marker, color=AT_PACE.color, fillstyle="none")
-    axes.set_yticks(rows, [f"{item.policy} {item.load:.0%}" for item in compared])
+    axes.set_yticks(rows, [_label(item) for item in compared])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     scale(axes, "x", values, log=explodes(values))
+
+
+def _label(item: Compared) -> str:
+    return f"{item.policy} {item.load:.0%}"
