@@ -14,6 +14,7 @@ import json
 import os
 import statistics
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -75,17 +76,17 @@ def compare(composed: Composed) -> None:
         print(f"{name}: capacity {capacity:.2f} requests/s by the simulator", flush=True)
         for load in question.loads:
             simulated[name, load] = policy.with_rate(float(f"{load * capacity:.3g}"))
+    storage.prepare(results / "compare")
     gauge = gauge_of(composed, question.gauge_s) if question.gauge_s else None
     folders: dict[tuple[str, float], list[Path]] = {job: [] for job in simulated}
     pace: Pace | None = None
-    for repeat in range(1, question.repeats + 1):
-        for job, point in simulated.items():
-            served = read_point(point.with_values({"results": str(results / "compare" / f"run{repeat}")}))
-            told, pace = serve(served, gauge, pace)
-            print(f"[run {repeat} of {question.repeats}] {told}", flush=True)
-            folders[job].append(served.folder)
-    if gauge:
-        gauge.close()
+    with closing(gauge) if gauge else nullcontext():
+        for repeat in range(1, question.repeats + 1):
+            for job, point in simulated.items():
+                served = read_point(point.with_values({"results": str(results / "compare" / f"run{repeat}")}))
+                told, pace = serve(served, gauge, pace)
+                print(f"[run {repeat} of {question.repeats}] {told}", flush=True)
+                folders[job].append(served.folder)
     compared = []
     for (name, load), point in simulated.items():
         predicted = read_point(point.with_choice("mode", "sim"))
@@ -197,15 +198,18 @@ class _Pricing:
 def lines_of(compared: Sequence[Compared]) -> list[str]:
     """The comparison in lines of text."""
     gauged = any(figures for item in compared for figures in item.at_pace)
+    width = max(16, *(len(item.policy) for item in compared)) + 2
     heads = (
-        f"{'policy':<18}{'load':>5}{'rate':>7}  {'metric':<12}{'engine':>11}{'spread':>8}{'simulator':>11}{'error':>8}"
+        f"{'policy':<{width}}{'load':>5}{'rate':>7}  "
+        f"{'metric':<12}{'engine':>11}{'spread':>8}{'simulator':>11}{'error':>8}"
     )
     lines = ["", heads + (f"{'at its pace':>13}{'error':>8}" if gauged else "")]
     for item in compared:
-        place = f"{item.policy:<18}{item.load:>5.0%}{item.rate:>7g}"
+        place = f"{item.policy:<{width}}{item.load:>5.0%}{item.rate:>7g}"
         for metric in item.engine:
+            spread = item.spread(metric)
             line = (
-                f"{place}  {metric:<12}{item.middle(metric):>11,.1f}{item.spread(metric):>8.1%}"
+                f"{place}  {metric:<12}{item.middle(metric):>11,.1f}{'-' if spread is None else f'{spread:.1%}':>8}"
                 f"{item.simulator[metric]:>11,.1f}{item.error(metric):>+8.1%}"
             )
             at_pace, error = item.middle_at_pace(metric), item.error_at_pace(metric)
@@ -213,7 +217,7 @@ def lines_of(compared: Sequence[Compared]) -> list[str]:
             place = " " * len(place)
         if item.priced:
             share = statistics.median(item.priced) - 1
-            lines.append(f"{place}  the engine's own steps, priced by the simulator{share:>+26.1%}")
-        if gauged:
+            lines.append(f"{place}  engine's steps, priced by the simulator{share:>+11.1%}")
+        if item.paces:
             lines.append(f"{place}  the machine's pace: {item.paces_in_words()}")
     return [*lines, "", *verdicts(compared), "", *map(str, rankings(compared))]

@@ -100,10 +100,10 @@ class Compared:
         pairs = zip(self.engine[metric], self.at_pace, strict=True)
         return middle / statistics.median(figure for figure, figures in pairs if metric in figures) - 1
 
-    def spread(self, metric: str) -> float:
-        """Of the engine's runs: the largest less the smallest, as a share of the middle."""
+    def spread(self, metric: str) -> float | None:
+        """Of the engine's runs: the largest less the smallest, as a share of the middle; None of a single run."""
         runs = self.engine[metric]
-        return (max(runs) - min(runs)) / self.middle(metric)
+        return (max(runs) - min(runs)) / self.middle(metric) if len(runs) > 1 else None
 
     def paces_in_words(self) -> str:
         """From the quickest to the slowest that the machine was found to be, as shares of what the profile says."""
@@ -140,11 +140,12 @@ def verdicts(compared: Sequence[Compared]) -> list[str]:
         ]
         if judged:
             close = sum(abs(error) <= CLOSE for error, _ in judged)
-            within = sum(abs(error) <= spread for error, spread in judged)
+            within = [abs(error) <= spread for error, spread in judged if spread is not None]
             largest = max((error for error, _ in judged), key=abs)
+            own = f" and {sum(within)} within the engine's own spread" if within else ""
             lines.append(
-                f"{kind}: of {len(judged)} figures (P50, P90 of TTFT, TPOT, E2E) {close} are within {CLOSE:.0%} and "
-                f"{within} within the engine's own spread; the largest error is {largest:+.1%}"
+                f"{kind}: of {len(judged)} figures (P50, P90 of TTFT, TPOT, E2E) {close} are within {CLOSE:.0%}{own}; "
+                f"the largest error is {largest:+.1%}"
             )
     return lines
 

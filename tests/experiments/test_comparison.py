@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from hydra import compose, initialize_config_dir
 
-from experiments.compare import AT_ONCE, capacity_of
+from experiments.compare import AT_ONCE, capacity_of, lines_of
 from experiments.comparison import METRICS, Compared, rankings, verdicts
 from experiments.composed import CONF, Composed
 from experiments.config import read_point
 from experiments.pace import Pace
+from experiments.report.compared import compared_chart
 from experiments.run import simulate_point
 from schedulers import InputError
 
@@ -49,6 +50,37 @@ def test_verdicts_count_the_figures_that_are_close_and_those_within_the_spread()
     (_, at_pace) = verdicts([items[0], gauged])
     assert at_pace.startswith("predicted at the machine's pace: of 6 figures ")
     assert at_pace.endswith("6 are within 10% and 0 within the engine's own spread; the largest error is +4.0%")
+
+
+def test_a_single_run_has_no_spread_and_nothing_is_said_to_be_within_it() -> None:
+    item = compared("fcfs", [100.0], 100.0)
+    assert item.spread("TTFT P50") is None
+    (verdict,) = verdicts([item])
+    assert verdict.endswith("6 are within 10%; the largest error is +0.0%")
+    assert "      100.0       -      100.0   +0.0%" in lines_of([item])[2]
+
+
+def test_columns_stand_below_each_other_whatever_the_names_of_the_policies() -> None:
+    items = [compared("fcfs", [100.0, 130.0], 109.25), compared(30 * "a", [100.0, 100.0], 80.0)]
+    paces = {"priced": [1.234], "paces": [[Pace(1, 1)], []], "at_pace": [dict.fromkeys(METRICS, 104.0), {}]}
+    head, *rows = lines_of([items[0], replace(items[1], **paces)])[1 : 4 + 2 * len(METRICS)]
+    assert len({line.index(".") for line in rows if "pace" not in line and "priced" not in line}) == 1
+    (priced,) = (line for line in rows if "priced" in line)
+    assert len(priced) == head.index("error") + len("error")
+    assert all(line.endswith("%") and len(line) == len(head) for line in rows if line.startswith("aaa"))
+
+
+def test_the_chart_has_room_for_many_policies_and_for_long_names() -> None:
+    items = [compared("fcfs", [100.0, 130.0], 109.25)]
+    width, height = compared_chart(items).panel_size_in
+    assert compared_chart(items * 40).panel_size_in == (width, pytest.approx(8.0))
+    assert compared_chart([*items, compared(50 * "a", [1.0], 1.0)]).panel_size_in > (1.5 * width, height)
+
+
+def test_runs_of_which_none_was_gauged_are_told_of() -> None:
+    lines = lines_of([replace(compared("fcfs", [100.0, 130.0], 110.0), paces=[[], []], at_pace=[{}, {}])])
+    assert any("the machine's pace: 2 of 2 runs not gauged" in line for line in lines)
+    assert "at its pace" not in lines[1]
 
 
 def test_policies_that_the_engine_tells_apart_must_be_in_its_order() -> None:

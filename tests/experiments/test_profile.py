@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.profile import _Progress
 from tests.experiments.command_line import twinserve
 from tests.experiments.real_points import SHAPE, engine, tiny_model
 
@@ -59,7 +60,7 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
     assert [item["policy"] for item in told["compared"]] == ["fcfs", "chunked_prefill"]
     assert all(len(runs) == 2 for item in told["compared"] for runs in item["engine"].values())
     assert all(0 < share < 10 for item in told["compared"] for share in item["priced"])
-    assert "the engine's own steps, priced by the simulator" in done.stdout
+    assert "engine's steps, priced by the simulator" in done.stdout
     assert (tmp_path / "compare" / "figures" / "compare.png").exists()
     assert "predicted at the machine's pace: of 12 figures" in done.stdout
     assert all(len(readings) == 2 for item in told["compared"] for readings in item["paces"])
@@ -80,6 +81,19 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
     assert "pace" not in done.stdout
 
 
+def test_the_time_left_includes_what_waits_for_the_clock_after_the_last_step(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = _Progress(4, waits_s=100.0)
+    progress._start -= 10 + 6  # ten seconds of waiting, and two a step
+    for _ in range(2):
+        progress.step()
+    progress.wait(10)
+    progress._said -= 10
+    progress.step()
+    assert capsys.readouterr().out == "  3 of 4 steps, about 92 s left\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -98,6 +112,10 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
         (["experiment=compare", "cost.path=x", "mode=sim"], "it needs mode=real"),
         (["experiment=compare", "cost.path=x", "question.gauge_s=-1"], "question.gauge_s=-1"),
         (["experiment=compare"], "cost.path"),
+        (
+            ["experiment=compare", "cost=roofline", "workload.too_long=drop", "results=README.md"],
+            "cannot write results to README.md/compare",
+        ),
     ],
 )
 def test_what_cannot_be_measured_or_compared_is_refused(
