@@ -67,12 +67,12 @@ class Question:
 def profile(composed: Composed) -> None:
     """Measure a profile, write it, and say how well it prices steps that it was not made from."""
     os.environ.update(compute_environment())  # before torch is loaded: as in the engine's own processes
-    from experiments.real_run import machine
-
     question = composed.question(Question)
     point = read_point(composed)
     if point.real is None:
         raise InputError("experiment=profile measures this machine: it needs mode=real")
+    from experiments.real_run import machine
+
     model, device = make(composed.config.model, "model"), make(composed.config.device, "device")
     folder = Path(question.folder or f"{composed.config.results}/profiles/{device.name}/{model.name}")
     storage.prepare(folder)
@@ -113,7 +113,7 @@ def profile(composed: Composed) -> None:
         model_ms = 1e3 * parts.step_time(BatchShape([], [question.max_context // 4] * n, n))
         print(f"{n:>8}{model_ms:>10.2f}{1e3 * rest_s[n]:>9.2f}{1e3 * gap_s[n]:>8.2f}")
     longest = max(IDLE_MS)
-    after = ", ".join(f"{1e3 * s:.1f} ms for {tokens}" for (tokens, ms), s in after_idle_s.items() if ms == longest)
+    after = ", ".join(f"{us / 1e3:.1f} ms for {tokens}" for tokens, ms, us in files["after_idle"] if ms == longest)
     print(f"longer after {longest} ms without work: {after} tokens")
     print(
         f"{check['steps']} other steps, priced by the profile: error {check['error_mean']:+.1%} in the mean, "

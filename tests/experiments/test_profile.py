@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,12 @@ def test_what_cannot_be_measured_or_compared_is_refused(
     assert done.returncode == 2
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["experiment=profile"], ["experiment=compare", "cost=roofline"]])
+def test_without_the_engines_packages_both_say_what_to_install(arguments: list[str]) -> None:
+    without = "import sys; sys.modules['zmq'] = None; from experiments.app import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", without, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2, "error: mode=real needs zmq, which is not installed: pip install twinserve[real]\n",
+    )  # fmt: skip
