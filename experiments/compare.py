@@ -16,6 +16,7 @@ import statistics
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -163,13 +164,21 @@ def simulated_at(point: Point, pace: Pace) -> dict[str, Any]:
 
 
 def priced_share(folder: Path, cost: CostModel) -> float:
-    """What the steps of the engine's run in `folder` cost by `cost`, as a share of what they took."""
+    """What the steps of the engine's run in `folder` cost by `cost`, as a share of what they took.
+
+    A price includes what the engine does between two steps; what passed between steps of the same request counts too.
+    """
     steps = decision_log.read(folder)
+    between_s = sum(
+        following.start_s - step.end_s
+        for step, following in pairwise(steps)
+        if step.num_scheduled_tokens.keys() & following.num_scheduled_tokens.keys()
+    )
     point = recorded_point(folder)
     pricing = _Pricing(cast("CostModel", point.cost), cost)
     for _ in replay(steps, point.scheduler(), pricing):
         pass
-    return pricing.priced_s / pricing.recorded_s
+    return pricing.priced_s / (pricing.recorded_s + between_s)
 
 
 class _Pricing:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
 
-from experiments.compare import AT_ONCE, capacity_of, lines_of
+from experiments import decision_log, run
+from experiments.compare import AT_ONCE, capacity_of, lines_of, priced_share
 from experiments.comparison import METRICS, Compared, rankings, verdicts
 from experiments.composed import CONF, Composed
 from experiments.config import read_point
@@ -15,6 +18,7 @@ from experiments.pace import Pace
 from experiments.report.compared import compared_chart
 from experiments.run import simulate_point
 from schedulers import InputError
+from tests.experiments.points import point
 
 
 def compared(policy: str, engine: list[float], simulator: float, load: float = 0.5) -> Compared:
@@ -134,3 +138,17 @@ def test_a_workload_without_a_rate_cannot_be_put_under_a_load() -> None:
         config = compose("config", ["cost=roofline", "workload=closed_loop"])
     with pytest.raises(InputError, match=r"workload=closed_loop has no workload\.rate"):
         capacity_of(Composed(config, {"scheduler": "chunked_prefill", "workload": "closed_loop"}, []))
+
+
+def test_what_passes_between_steps_of_a_request_counts_as_taken_for_their_prices_include_it(tmp_path: Path) -> None:
+    ran = point("mode.decisions=true", "workload.rate=0.5", f"results={tmp_path}")
+    run.ensure(ran)
+    assert priced_share(ran.folder, ran.cost) == pytest.approx(1.0)
+    steps = decision_log.read(ran.folder)
+    idle = [not (a.num_scheduled_tokens.keys() & b.num_scheduled_tokens.keys()) for a, b in pairwise(steps)]
+    assert 0 < sum(idle) < len(steps) / 2
+    late = [step._replace(start_s=step.start_s + i, end_s=step.end_s + i) for i, step in enumerate(steps)]
+    (ran.folder / decision_log.FILE).write_bytes(decision_log.encode(late))
+    taken_s = sum(step.end_s - step.start_s for step in steps)
+    expected = taken_s / (taken_s + len(steps) - 1 - sum(idle))
+    assert priced_share(ran.folder, ran.cost) == pytest.approx(expected)
