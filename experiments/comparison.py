@@ -76,7 +76,9 @@ class Compared:
                 figures[name] = found
         runs = {name: found[:-1] for name, found in figures.items()}
         simulated = {name: found[-1] for name, found in figures.items()}
-        paced = [{name: _figure(run, name) for name in figures} if run else {} for run in at_pace]
+        paced = [
+            {name: figure for name in figures if run and (figure := _figure(run, name)) is not None} for run in at_pace
+        ]
         return cls(policy, load, rate, runs, simulated, priced, paces, paced)
 
     def middle(self, metric: str) -> float:

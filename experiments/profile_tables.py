@@ -82,7 +82,9 @@ class Plan(NamedTuple):
             for kv_decode in (16, context)
         ]
         attention = {at: ((at[0:2],) if at[0] else ()) + (((1, at[3]),) * at[2]) for at in grid}
-        idling = {(n, ms): ((n, 0),) for n in powers(16, min(tokens, MOST_AFTER_IDLE)) for ms in IDLE_MS}
+        idling: dict[tuple[int, int], Pieces] = {
+            (n, ms): ((n, 0),) for n in powers(16, min(tokens, MOST_AFTER_IDLE)) for ms in IDLE_MS
+        }
         draw = random.Random(seed)
         mixtures = []
         for _ in range(NUM_CHECKS):
