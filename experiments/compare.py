@@ -4,8 +4,8 @@ Every policy serves the workload at the same shares of its own capacity, several
 simulator. The engine's own run-to-run spread says how much can be asked of a prediction.
 
 On a machine that others share, a step takes longer in one minute than in the next. So the machine is gauged around each
-of the engine's runs (`experiments.pace`), and beside the plain prediction stands the one at the machine's pace, which
-tells a wrong simulator from a machine that is not as fast as it was when it was profiled.
+of the engine's runs (`experiments.pace`), and beside the plain prediction stands the one at the mean of these readings,
+which tells a wrong simulator from a machine that is not as fast as it was when it was profiled.
 """
 
 from __future__ import annotations
@@ -88,6 +88,9 @@ def compare(composed: Composed) -> None:
                 told, pace = serve(served, gauge, pace)
                 print(f"[run {repeat} of {question.repeats}] {told}", flush=True)
                 folders[job].append(served.folder)
+    paces = {job: [gauge.kept(folder) if gauge else [] for folder in served] for job, served in folders.items()}
+    all_readings = [reading for of_runs in paces.values() for readings in of_runs for reading in readings]
+    mean = Pace.mean(all_readings) if all_readings else None
     compared = []
     for (name, load), point in simulated.items():
         predicted = read_point(point.with_choice("mode", "sim"))
@@ -96,9 +99,9 @@ def compare(composed: Composed) -> None:
         kept = runs if composed.config.mode.decisions else []
         priced = [priced_share(folder, cast("CostModel", predicted.cost)) for folder in kept]
         summaries = [storage.read_summary(folder) for folder in runs]
-        paces = [gauge.kept(folder) for folder in runs] if gauge else []
-        at_pace = [simulated_at(predicted, Pace.mean(readings)) if readings else None for readings in paces]
-        compared.append(Compared.of(name, load, point.config.workload.rate, summaries, summary, priced, paces, at_pace))
+        at_pace = simulated_at(predicted, mean) if mean else None
+        read = paces[name, load] if gauge else []
+        compared.append(Compared.of(name, load, point.config.workload.rate, summaries, summary, priced, read, at_pace))
     text = "\n".join(lines_of(compared))
     print(text)
     content = {
@@ -206,7 +209,7 @@ class _Pricing:
 
 def lines_of(compared: Sequence[Compared]) -> list[str]:
     """The comparison in lines of text."""
-    gauged = any(figures for item in compared for figures in item.at_pace)
+    gauged = any(item.at_pace for item in compared)
     width = max(16, *(len(item.policy) for item in compared)) + 2
     heads = (
         f"{'policy':<{width}}{'load':>5}{'rate':>7}  "
@@ -221,8 +224,8 @@ def lines_of(compared: Sequence[Compared]) -> list[str]:
                 f"{place}  {metric:<12}{item.middle(metric):>11,.1f}{'-' if spread is None else f'{spread:.1%}':>8}"
                 f"{item.simulator[metric]:>11,.1f}{item.error(metric):>+8.1%}"
             )
-            at_pace, error = item.middle_at_pace(metric), item.error_at_pace(metric)
-            lines.append(line if at_pace is None or error is None else f"{line}{at_pace:>13,.1f}{error:>+8.1%}")
+            error = item.error_at_pace(metric)
+            lines.append(line if error is None else f"{line}{item.at_pace[metric]:>13,.1f}{error:>+8.1%}")
             place = " " * len(place)
         if item.priced:
             share = statistics.median(item.priced) - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +43,8 @@ class Compared:
             from wrong queues.
         paces: of each of the engine's runs, the machine's pace as it was read before and after it; none, where it was
             not.
-        at_pace: of each of the engine's runs, by metric, what the simulator says at the machine's pace in that run;
-            nothing, where that was not read.
+        at_pace: by metric, what the simulator says at the machine's pace, the mean of all readings of the comparison:
+            a single one is as much the chance of its seconds as a reading of the machine. Empty, if there is none.
     """
 
     policy: str
@@ -54,7 +54,7 @@ class Compared:
     simulator: Mapping[str, float]
     priced: Sequence[float] = ()
     paces: Sequence[Sequence[Pace]] = ()
-    at_pace: Sequence[Mapping[str, float]] = ()
+    at_pace: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -66,7 +66,7 @@ class Compared:
         simulator: Mapping[str, Any],
         priced: Sequence[float] = (),
         paces: Sequence[Sequence[Pace]] = (),
-        at_pace: Sequence[Mapping[str, Any] | None] = (),
+        at_pace: Mapping[str, Any] | None = None,
     ) -> Compared:
         """From the summaries of the engine's runs and of the simulator's; None at a pace that was not read."""
         figures: dict[str, list[float]] = {}
@@ -76,9 +76,7 @@ class Compared:
                 figures[name] = found
         runs = {name: found[:-1] for name, found in figures.items()}
         simulated = {name: found[-1] for name, found in figures.items()}
-        paced = [
-            {name: figure for name in figures if run and (figure := _figure(run, name)) is not None} for run in at_pace
-        ]
+        paced = {name: figure for name in figures if at_pace and (figure := _figure(at_pace, name)) is not None}
         return cls(policy, load, rate, runs, simulated, priced, paces, paced)
 
     def middle(self, metric: str) -> float:
@@ -89,18 +87,9 @@ class Compared:
         """How far the simulator is off, as a share of the engine's middle."""
         return self.simulator[metric] / self.middle(metric) - 1
 
-    def middle_at_pace(self, metric: str) -> float | None:
-        """What the simulator says at the machine's pace in each run, in the median; None, if that was never read."""
-        figures = [figures[metric] for figures in self.at_pace if metric in figures]
-        return statistics.median(figures) if figures else None
-
     def error_at_pace(self, metric: str) -> float | None:
-        """How far that is off, as a share of the engine's middle in the same runs."""
-        middle = self.middle_at_pace(metric)
-        if middle is None:
-            return None
-        pairs = zip(self.engine[metric], self.at_pace, strict=True)
-        return middle / statistics.median(figure for figure, figures in pairs if metric in figures) - 1
+        """How far what it says at the machine's pace is off; None, if that was not read."""
+        return self.at_pace[metric] / self.middle(metric) - 1 if metric in self.at_pace else None
 
     def spread(self, metric: str) -> float | None:
         """Of the engine's runs: the largest less the smallest, as a share of the middle; None of a single run."""
@@ -111,9 +100,7 @@ class Compared:
         """From the quickest to the slowest that the machine was found to be, as shares of what the profile says."""
         readings = [pace for readings in self.paces for pace in readings]
         absent = sum(not readings for readings in self.paces)
-        left_out = (
-            f"{absent} of {len(self.paces)} runs not gauged, and left out of what is at its pace" if absent else ""
-        )
+        left_out = f"{absent} of {len(self.paces)} runs not gauged" if absent else ""
         if not readings:
             return left_out
         ends = [

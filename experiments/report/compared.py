@@ -24,7 +24,7 @@ LETTERS, LETTER_IN = 20, 0.075
 def compared_chart(compared: Sequence[Compared]) -> Chart:
     """A row for each policy and load: the range of the engine's runs, and the simulator's prediction."""
     runs = max(len(runs) for item in compared for runs in item.engine.values())
-    gauged = any(figures for item in compared for figures in item.at_pace)
+    gauged = any(item.at_pace for item in compared)
     caption = f"Bars span the engine's {runs} runs; circles are their median, squares the simulator's prediction"
     return Chart(
         name="compare",
@@ -48,7 +48,7 @@ def compared_chart(compared: Sequence[Compared]) -> Chart:
 
 def _draw(compared: Sequence[Compared], metric: str, axes: Axes) -> None:
     rows = list(range(len(compared)))
-    at_pace = {row: at for row, item in enumerate(compared) if (at := item.middle_at_pace(metric)) is not None}
+    at_pace = {row: item.at_pace[metric] for row, item in enumerate(compared) if metric in item.at_pace}
     values = [value for item in compared for value in (*item.engine[metric], item.simulator[metric])]
     values += at_pace.values()
     runs = [item.engine[metric] for item in compared]

@@ -32,16 +32,12 @@ def test_an_error_is_relative_to_the_middle_of_the_engines_runs_and_so_is_their_
     assert item.spread("TTFT P50") == pytest.approx(0.2)
 
 
-def test_at_the_machines_pace_the_simulator_stands_beside_those_runs_that_were_gauged() -> None:
+def test_an_error_at_the_machines_pace_is_one_of_all_runs_and_its_readings_are_told() -> None:
     plain = compared("fcfs", [100.0, 300.0, 110.0], 200.0)
     paces = [[Pace(0.9, 0.5), Pace(1.1, 0.5)], [], [Pace(1.0, 0.6), Pace(1.0, 0.4)]]
-    item = replace(plain, paces=paces, at_pace=[dict.fromkeys(METRICS, 100.0), {}, dict.fromkeys(METRICS, 131.0)])
-    assert item.middle_at_pace("E2E P50") == pytest.approx(115.5)
+    item = replace(plain, paces=paces, at_pace=dict.fromkeys(METRICS, 121.0))
     assert item.error_at_pace("E2E P50") == pytest.approx(0.1)
-    assert item.paces_in_words() == (
-        "decodes x0.90 to x1.10, prompts x0.40 to x0.60; 1 of 3 runs not gauged, and left out of what is at its pace"
-    )
-    assert plain.middle_at_pace("E2E P50") is None
+    assert item.paces_in_words() == "decodes x0.90 to x1.10, prompts x0.40 to x0.60; 1 of 3 runs not gauged"
     assert plain.error_at_pace("E2E P50") is None
 
 
@@ -50,7 +46,7 @@ def test_verdicts_count_the_figures_that_are_close_and_those_within_the_spread()
     (plain,) = verdicts(items)
     assert plain.startswith("predicted from the workload and the prices alone: of 12 figures ")
     assert plain.endswith("6 are within 10% and 6 within the engine's own spread; the largest error is -20.0%")
-    gauged = replace(items[1], paces=[[Pace(1, 1)], []], at_pace=[dict.fromkeys(METRICS, 104.0), {}])
+    gauged = replace(items[1], paces=[[Pace(1, 1)], []], at_pace=dict.fromkeys(METRICS, 104.0))
     (_, at_pace) = verdicts([items[0], gauged])
     assert at_pace.startswith("predicted at the machine's pace: of 6 figures ")
     assert at_pace.endswith("6 are within 10% and 0 within the engine's own spread; the largest error is +4.0%")
@@ -66,7 +62,7 @@ def test_a_single_run_has_no_spread_and_nothing_is_said_to_be_within_it() -> Non
 
 def test_columns_stand_below_each_other_whatever_the_names_of_the_policies() -> None:
     items = [compared("fcfs", [100.0, 130.0], 109.25), compared(30 * "a", [100.0, 100.0], 80.0)]
-    paces = {"priced": [1.234], "paces": [[Pace(1, 1)], []], "at_pace": [dict.fromkeys(METRICS, 104.0), {}]}
+    paces = {"priced": [1.234], "paces": [[Pace(1, 1)], []], "at_pace": dict.fromkeys(METRICS, 104.0)}
     head, *rows = lines_of([items[0], replace(items[1], **paces)])[1 : 4 + 2 * len(METRICS)]
     assert len({line.index(".") for line in rows if "pace" not in line and "priced" not in line}) == 1
     (priced,) = (line for line in rows if "priced" in line)
@@ -82,7 +78,7 @@ def test_the_chart_has_room_for_many_policies_and_for_long_names() -> None:
 
 
 def test_runs_of_which_none_was_gauged_are_told_of() -> None:
-    lines = lines_of([replace(compared("fcfs", [100.0, 130.0], 110.0), paces=[[], []], at_pace=[{}, {}])])
+    lines = lines_of([replace(compared("fcfs", [100.0, 130.0], 110.0), paces=[[], []])])
     assert any("the machine's pace: 2 of 2 runs not gauged" in line for line in lines)
     assert "at its pace" not in lines[1]
 

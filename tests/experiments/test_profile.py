@@ -66,7 +66,7 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
     assert (tmp_path / "compare" / "figures" / "compare.png").exists()
     assert "predicted at the machine's pace: of 12 figures" in done.stdout
     assert all(len(readings) == 2 for item in told["compared"] for readings in item["paces"])
-    assert all(run.keys() == item["engine"].keys() for item in told["compared"] for run in item["at_pace"])
+    assert all(item["at_pace"].keys() == item["engine"].keys() for item in told["compared"])
     # Continued: runs are stored with the readings around them, but for one.
     next(tmp_path.glob("compare/run1/points/fcfs*/pace.json")).unlink()
     done = twinserve(*arguments, "question.gauge_s=0.2")
@@ -76,7 +76,7 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
     again = json.loads((tmp_path / "compare" / "compare.json").read_text())
     assert [item["paces"][1] for item in again["compared"]] == [item["paces"][1] for item in told["compared"]]
     assert again["compared"][0]["paces"][0] == []
-    assert again["compared"][1] == told["compared"][1]
+    assert again["compared"][1]["engine"] == told["compared"][1]["engine"]
     done = twinserve(*arguments, "question.gauge_s=0")
     assert done.returncode == 0, done.stderr
     assert "predicted from the workload and the prices alone: of 12 figures" in done.stdout
