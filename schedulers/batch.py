@@ -146,6 +146,7 @@ class Batch:
         if request.in_step == self.step:
             self._undo(request)
         request.in_step = 0
+        self._kv.name_own(request)
         self._kv.free(request)
         self._scheduler.running.remove(request)
         request.num_computed_tokens = 0
@@ -296,7 +297,7 @@ class Batch:
             for other in self.running:
                 if other is not request and not shared.isdisjoint(other.block_ids):
                     self.preempt(other)
-        self._kv.forget(unwritten)
+        self._kv.forget_filled_by_step(request)
         request_id = request.request_id
         self.budget_left += self.num_scheduled_tokens.pop(request_id)
         self._new_block_ids.pop(request_id, None)

@@ -5,7 +5,7 @@ This is bookkeeping only: the tensors live in the workers, addressed by the bloc
 A block is in exactly one of three states:
 
     blank    free, content worthless          taken first
-    cached   free, content findable by hash   taken when no blank one is left, least recently used first
+    cached   free, full of computed content   taken when no blank one is left, least recently used first
     owned    in the block table of one request or of several that share a prefix
 """
 
@@ -25,7 +25,8 @@ class KVCache:
     """Allocates fixed-size blocks to requests and keeps full ones findable after they are freed.
 
     A full block is named by a chain of SHA-256 hashes (parent hash, its tokens; the salt starts the chain), so equal
-    names mean equal prefixes. Requests without token ids bring the names of their blocks with them.
+    names mean equal prefixes. Requests without token ids bring the names of their blocks with them. Full blocks without
+    a name are taken to be unlike any other: they age like the rest, and get one when their owner is preempted.
     """
 
     def __init__(self, num_blocks: int, block_size: int, prefix_caching: bool = True) -> None:
@@ -34,7 +35,7 @@ class KVCache:
         self.block_size = block_size
         self.prefix_caching = prefix_caching
         self._blank = list(range(num_blocks - 1, -1, -1))
-        #: Free blocks with a hash, least recently used first.
+        #: Free blocks that are full, least recently used first.
         self._cached: OrderedDict[int, None] = OrderedDict()
         self._num_owners = [0] * num_blocks
         self._hash_of: list[Hashable | None] = [None] * num_blocks
@@ -105,7 +106,7 @@ class KVCache:
                 del self._cached[block_id]
             self._num_owners[block_id] += 1
         request.block_ids = list(prefix)
-        request.num_registered_blocks = len(prefix)
+        request.num_full_blocks = len(prefix)
         request.block_capacity = request.num_computed_tokens = len(prefix) * self.block_size
 
     def count_hit(self, request: Request) -> None:
@@ -132,7 +133,12 @@ class KVCache:
             if num_new > len(self._blank) + len(self._cached):
                 return False
             for _ in range(num_new):
-                block_id = self._blank.pop() if self._blank else self._evict()
+                if self._blank:
+                    block_id = self._blank.pop()
+                else:
+                    block_id, _ = self._cached.popitem(last=False)
+                    if self._hash_of[block_id] is not None:
+                        self._drop_hash(block_id)
                 self._num_owners[block_id] = 1
                 request.block_ids.append(block_id)
             request.block_capacity += num_new * self.block_size
@@ -140,28 +146,41 @@ class KVCache:
             self._register(request, end)
         return True
 
+    def name_own(self, request: Request) -> None:
+        """Give the unnamed blocks of a request that will come back names of its own, by which it alone finds them."""
+        hashes = request.block_hashes
+        for index in range(len(hashes), request.num_full_blocks):
+            name = (request, index)
+            hashes.append(name)
+            block_id = request.block_ids[index]
+            self._hash_of[block_id] = name
+            self._block_of[name] = block_id
+
     def free(self, request: Request) -> None:
         """Take all blocks from `request`, tail first, so that the start of a prefix outlives its end."""
-        num_owners, hash_of = self._num_owners, self._hash_of
-        for block_id in reversed(request.block_ids):
+        num_owners, num_full = self._num_owners, request.num_full_blocks
+        for block_id in reversed(request.block_ids[num_full:]):  # which nobody shares
+            num_owners[block_id] = 0
+            self._blank.append(block_id)
+        for block_id in reversed(request.block_ids[:num_full]):
             num_left = num_owners[block_id] = num_owners[block_id] - 1
             if not num_left:
-                if hash_of[block_id] is None:
-                    self._blank.append(block_id)
-                else:
-                    self._cached[block_id] = None
+                self._cached[block_id] = None
         request.block_ids = []
         request.block_capacity = 0
-        request.num_registered_blocks = 0
+        request.num_full_blocks = 0
 
     def blocks_filled_by_step(self, request: Request) -> list[int]:
-        """Findable blocks of `request` whose content the step in progress has yet to compute."""
-        return request.block_ids[request.num_computed_tokens // self.block_size : request.num_registered_blocks]
+        """Full blocks of `request` whose content the step in progress has yet to compute."""
+        return request.block_ids[request.num_computed_tokens // self.block_size : request.num_full_blocks]
 
-    def forget(self, block_ids: Iterable[int]) -> None:
-        """Make these blocks unfindable, because their content will not be computed after all."""
-        for block_id in block_ids:
-            self._drop_hash(block_id)
+    def forget_filled_by_step(self, request: Request) -> None:
+        """Make those blocks worthless again, because their content will not be computed after all."""
+        unwritten = self.blocks_filled_by_step(request)
+        for block_id in unwritten:
+            if self._hash_of[block_id] is not None:
+                self._drop_hash(block_id)
+        request.num_full_blocks -= len(unwritten)
 
     def reset(self) -> None:
         """Forget all cached content.
@@ -174,7 +193,10 @@ class KVCache:
             raise InputError(
                 f"the prefix cache cannot be reset while requests own {num_owned} blocks; finish or abort them first"
             )
-        self.forget(list(self._cached))
+        for block_id in self._cached:
+            self._hash_of[block_id] = None
+        self._block_of.clear()
+        self._twins.clear()
         self._blank.extend(self._cached)
         self._cached.clear()
 
@@ -212,8 +234,9 @@ class KVCache:
         for block_id, name in enumerate(self._hash_of):
             if named.get(block_id) != name:
                 raise SchedulerError(f"block {block_id} is named {name!r} but found as {named.get(block_id)!r}")
-            if (block_id in self._cached) != (name is not None and block_id in is_free):
-                raise SchedulerError(f"block {block_id} is free and in the wrong list")
+        for block_id in self._blank:
+            if self._hash_of[block_id] is not None:
+                raise SchedulerError(f"block {block_id} is blank and has a name")
 
     # -- names of blocks ----------------------------------------------------------------------------------------------
 
@@ -246,8 +269,8 @@ class KVCache:
         return bool(new)
 
     def _register(self, request: Request, end: int) -> None:
-        """Make the blocks that are full once `end` tokens are computed findable."""
-        index = request.num_registered_blocks
+        """Make the blocks that are full once `end` tokens are computed findable, those whose content has a name."""
+        index = request.num_full_blocks
         hashes = request.block_hashes
         num_full = end // self.block_size
         while index < num_full and (index < len(hashes) or self._extend_hashes(request)):
@@ -256,12 +279,7 @@ class KVCache:
             if self._block_of.setdefault(name, block_id) != block_id:
                 self._twins.setdefault(name, []).append(block_id)
             index += 1
-        request.num_registered_blocks = index
-
-    def _evict(self) -> int:
-        block_id, _ = self._cached.popitem(last=False)
-        self._drop_hash(block_id)
-        return block_id
+        request.num_full_blocks = num_full
 
     def _drop_hash(self, block_id: int) -> None:
         name = self._hash_of[block_id]

@@ -54,7 +54,7 @@ class Request:
     In a simulation a prompt may be a mere number of tokens; then `prompt_block_hashes` may name the content of its
     first full blocks, in order, so that equal prefixes hit the prefix cache. `content_id` names all blocks after those,
     each with its index, and the output's among them, however long it gets: so the next turn of a conversation, which
-    has the same id, finds what was answered in the last one.
+    has the same id, finds what was answered in the last one. Content without a name is taken to be unlike any other.
     """
 
     __slots__ = (
@@ -75,10 +75,10 @@ class Request:
         "min_tokens",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_full_blocks",
         "num_preemptions",
         "num_prompt_tokens",
         "num_recached_tokens",
-        "num_registered_blocks",
         "num_tokens",
         "output_token_ids",
         "predicted_output_tokens",
@@ -194,8 +194,8 @@ class Request:
         self.block_capacity = 0
         #: Hash chain over this request's full blocks, as far as it has been needed.
         self.block_hashes: list[Hashable] = []
-        #: Leading blocks of the table that the prefix cache can find.
-        self.num_registered_blocks = 0
+        #: Leading blocks of the table that are full once the steps in progress are done; with prefix caching only.
+        self.num_full_blocks = 0
         #: Prompt and output together never exceed this; set when the scheduler accepts the request.
         self.token_limit = 0
         #: The step that is computing this request now; 0 when none is.

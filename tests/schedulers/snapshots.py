@@ -27,3 +27,8 @@ def snapshot_cache(cache: KVCache) -> Any:
         dict(cache._block_of),
         {name: twins.copy() for name, twins in cache._twins.items()},
     )
+
+
+def snapshot_free(cache: KVCache) -> Any:
+    """Which free block is taken next, and which after it."""
+    return cache._blank.copy(), list(cache._cached)

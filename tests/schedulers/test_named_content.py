@@ -63,19 +63,5 @@ def test_names_reach_no_further_than_the_tokens_that_are_known() -> None:
     assert request.block_hashes == ["system", ("chat", 1), ("chat", 2)]
 
 
-@pytest.mark.parametrize("content_id", ["", "chat"])
-def test_a_request_that_comes_back_from_preemption_finds_its_own_blocks_if_its_content_has_a_name(
-    content_id: str,
-) -> None:
-    scheduler = create_scheduler(num_blocks=12, block_size=4, max_num_seqs=2)
-    requests = [named(name, 8, content_id and name, max_tokens=24, prompt_block_hashes=()) for name in ("a", "b")]
-    for request in requests:
-        scheduler.add_request(request)
-    run_to_end(scheduler)
-    assert sum(request.num_preemptions for request in requests) > 0
-    assert (scheduler.kv_cache.num_rehit_tokens > 0) == bool(content_id)
-    scheduler.kv_cache.check_integrity([])
-
-
 def test_a_recorded_arrival_keeps_the_name_of_its_content() -> None:
     assert Arrival.of(named("a", 40)).request().content_id == "chat"

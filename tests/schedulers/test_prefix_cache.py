@@ -14,7 +14,7 @@ def test_an_identical_request_shares_all_full_blocks_and_each_has_two_owners(pol
     first, second = add_requests(scheduler, [range(55), range(55)])
     run_step(scheduler)
     assert len(first.block_ids) == 4
-    assert first.num_registered_blocks == 3
+    assert first.num_full_blocks == 3
     assert second.num_cached_tokens == 48
     assert second.block_ids[:3] == first.block_ids[:3]
     assert second.block_ids[3] != first.block_ids[3]
