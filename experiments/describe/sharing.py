@@ -8,7 +8,7 @@ scheduler would send them. They differ by what an engine is:
 - only full blocks can be found again, so a prompt's partly filled last one never is, and takes no place when freed;
 - a look-up never returns the whole prompt, since at least one token must be computed;
 - a request gives its blocks back tail first, so that the end of a prefix is forgotten before its start;
-- output takes blocks too, and what nobody can ask for again is given to the next request first.
+- output takes blocks too, and those that nobody can ask for again are forgotten no sooner than others.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def simulate_case(case: Case, load: float, num_jobs: int, seed: int) -> tuple[Fl
     schedulers = [case.discipline(limits, jobs) for _ in range(case.servers)]
     cost = PricedByLength(1 / tokens_a_second)
     router: Router = CentralQueue() if case.servers > 1 else RoundRobin()  # held requests are in no policy's hands
-    simulate_cluster(_arrivals(jobs, lengths, case.preemptive), schedulers, router, cost, on_step, on_finish)
+    simulate_cluster(_arrivals(jobs, lengths), schedulers, router, cost, on_step, on_finish)
     if num_computed != lengths.sum():
         raise TwinserveError(f"{case.name}: {num_computed:,} tokens were computed for {lengths.sum():,} of service")
     return measured, jobs.classes
@@ -115,18 +115,16 @@ def jobs_of(case: Case, load: float, num_jobs: int, seed: int) -> Jobs:
     return case.draw(np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy))), load, num_jobs)
 
 
-def _arrivals(jobs: Jobs, lengths: Ints, named: bool) -> Iterator[tuple[Request, int]]:
-    """The jobs as requests with one output token; `named`: with blocks that the cache can find again."""
-    ends = np.cumsum(lengths)
+def _arrivals(jobs: Jobs, lengths: Ints) -> Iterator[tuple[Request, int]]:
+    """The jobs as requests with one output token."""
     for start in range(0, len(lengths), _TOLD_AT_ONCE):
         told = slice(start, start + _TOLD_AT_ONCE)
-        rows = zip(*(column[told].tolist() for column in (jobs.arrivals_s, lengths, ends, jobs.classes)), strict=True)
-        for number, (arrival_s, length, end, kind) in enumerate(rows, start):
+        rows = zip(*(column[told].tolist() for column in (jobs.arrivals_s, lengths, jobs.classes)), strict=True)
+        for number, (arrival_s, length, kind) in enumerate(rows, start):
             request = Request(
                 str(number),
                 arrival_s,
                 num_prompt_tokens=length,
-                prompt_block_hashes=range(end - length, end) if named else (),
                 max_tokens=1,
                 priority=kind,
                 predicted_output_tokens=length,

@@ -99,15 +99,14 @@ def test_a_workload_that_knows_nothing_of_its_prompts_shares_nothing() -> None:
 def test_mooncakes_conversations_hit_as_often_as_published() -> None:
     """36.6 % of all blocks, and 21.1, 32.6 and 35.5 % with LRU caches; the engine's own cache is beside them.
 
-    It finds no partly filled last block (36.60 for 36.64 %), but such blocks do not take room either, which is why it
-    finds more in small caches, although output passes through it too.
+    It finds no partly filled last block (36.60 for 36.64 %); such blocks do not take room either, but output does.
     """
     trace = MooncakeTrace(path=str(shared("data/mooncake/conversation_trace.jsonl.gz")))
     sharing = share(trace.requests(0), [10_000, 30_000, 50_000], None, 16)
     assert sharing is not None
     assert (sharing.block_size, sharing.num_blocks) == (512, 288_500)
     assert [round(100 * size.lru, 1) for size in sharing.sizes] == [21.1, 32.6, 35.5, 36.6]
-    assert [round(100 * (size.served or 0), 2) for size in sharing.sizes] == [21.49, 33.05, 35.61, 36.6]
+    assert [round(100 * (size.served or 0), 2) for size in sharing.sizes] == [21.23, 32.66, 35.43, 36.6]
 
 
 def test_the_engines_cache_counts_the_same_where_it_is_given_the_same() -> None:
