@@ -130,13 +130,14 @@ class KVCache:
         """
         num_new = -(-end // self.block_size) - len(request.block_ids)
         if num_new > 0:
-            if num_new > len(self._blank) + len(self._cached):
+            blank, cached = self._blank, self._cached
+            if num_new > len(blank) + len(cached):
                 return False
             for _ in range(num_new):
-                if self._blank:
-                    block_id = self._blank.pop()
+                if blank:
+                    block_id = blank.pop()
                 else:
-                    block_id, _ = self._cached.popitem(last=False)
+                    block_id, _ = cached.popitem(last=False)
                     if self._hash_of[block_id] is not None:
                         self._drop_hash(block_id)
                 self._num_owners[block_id] = 1
@@ -150,22 +151,20 @@ class KVCache:
         """Give the unnamed blocks of a request that will come back names of its own, by which it alone finds them."""
         hashes = request.block_hashes
         for index in range(len(hashes), request.num_full_blocks):
-            name = (request, index)
+            block_id, name = request.block_ids[index], (request, index)
             hashes.append(name)
-            block_id = request.block_ids[index]
-            self._hash_of[block_id] = name
-            self._block_of[name] = block_id
+            self._hash_of[block_id], self._block_of[name] = name, block_id
 
     def free(self, request: Request) -> None:
         """Take all blocks from `request`, tail first, so that the start of a prefix outlives its end."""
-        num_owners, num_full = self._num_owners, request.num_full_blocks
+        num_owners, cached, num_full = self._num_owners, self._cached, request.num_full_blocks
         for block_id in reversed(request.block_ids[num_full:]):  # which nobody shares
             num_owners[block_id] = 0
             self._blank.append(block_id)
         for block_id in reversed(request.block_ids[:num_full]):
             num_left = num_owners[block_id] = num_owners[block_id] - 1
             if not num_left:
-                self._cached[block_id] = None
+                cached[block_id] = None
         request.block_ids = []
         request.block_capacity = 0
         request.num_full_blocks = 0
@@ -242,10 +241,10 @@ class KVCache:
 
     def _extend_hashes(self, request: Request) -> bool:
         """Name further full blocks of `request`; False when no more of its content is known."""
-        prompt, size = request.prompt_token_ids, self.block_size
-        hashes = request.block_hashes
+        prompt = request.prompt_token_ids
         if prompt is None:
             return self._extend_names(request)
+        hashes, size = request.block_hashes, self.block_size
         start = len(hashes) * size
         end = start + size
         if end > request.num_tokens:
@@ -265,8 +264,10 @@ class KVCache:
         new: Sequence[Hashable] = names[: request.num_prompt_tokens // size] if names and not index else ()
         if not new and request.content_id and (index + 1) * size <= request.num_tokens:
             new = ((request.content_id, index),)
+        if not new:
+            return False
         hashes.extend([(salt, name) for name in new] if salt else new)
-        return bool(new)
+        return True
 
     def _register(self, request: Request, end: int) -> None:
         """Make the blocks that are full once `end` tokens are computed findable, those whose content has a name."""
