@@ -95,14 +95,13 @@ def test_at_a_pace_a_step_takes_so_many_times_as_long_idling_before_it_included(
     assert paced.describe().endswith("at the machine's pace: decodes x2.00, prompts x3.00")
 
 
-def test_a_profile_of_what_the_machine_takes_now_reads_as_one_and_one_of_half_as_two(
+def test_the_dearer_a_profile_the_quicker_the_machine_is_read_to_be(
     gauge: PaceGauge, tiny: Path, tmp_path: Path
 ) -> None:
-    raw = gauge.read()
-    for share, least, most in ((1.0, 0.6, 1.7), (0.5, 1.3, 3.0)):
-        profile = write_profile(tmp_path / f"{share}" / "m", ROW_US * share * (raw.decodes * raw.prompts) ** 0.5)
-        read = gauge_by(tiny, profile).read()
-        assert least < (read.decodes * read.prompts) ** 0.5 < most
+    # By a thousand times, so that no disturbance of the machine that runs this test can hide it.
+    read, dear = gauge.read(), gauge_by(tiny, write_profile(tmp_path / "m", 1000 * ROW_US)).read()
+    assert 0 < dear.decodes < read.decodes / 20
+    assert 0 < dear.prompts < read.prompts / 20
 
 
 def test_steps_beyond_the_profile_whose_prices_are_guesses_are_not_timed(
