@@ -17,15 +17,16 @@ from experiments.columns import Floats, RequestColumns, StepColumns
 ROUNDING = 1e-6
 
 
-def violations(steps: Iterable[StepColumns], requests: Iterable[RequestColumns]) -> list[str]:
+def violations(steps: Iterable[StepColumns], requests: Iterable[RequestColumns], arrival_s: float = 0.0) -> list[str]:
     """What a run violates, a sentence each with its figures; normally nothing.
 
     Little's law (Little 1961), L = lambda W: the mean number of requests in the system, as the engines integrated it
     over time (`request_s` of the steps), is the rate of arrivals times the mean time in the system (finish minus
     arrival, of the requests).
 
-    Work conservation: from its arrival to its end, a request lies within one busy period of the engine that serves it,
-    that is, steps without a gap. Otherwise that engine stood idle while the request waited for it.
+    Work conservation: from when the engine that serves it knows of it, `arrival_s` after its arrival, to its end, a
+    request lies within one busy period of that engine, that is, steps without a gap. Otherwise that engine stood idle
+    while the request waited for it.
 
     A run whose engine keeps no account of `request_s`, as the real one does not, is not checked. Memory is 8 bytes a
     busy period.
@@ -49,7 +50,8 @@ def violations(steps: Iterable[StepColumns], requests: Iterable[RequestColumns])
             mine = np.flatnonzero(told.replica == replica)
             starts = periods.get(replica, np.empty(0))
             index = np.searchsorted(starts, told.finish_s[mine], side="right") - 1
-            late_s = np.append(starts, np.inf)[index] - told.arrival_s[mine]  # index -1: it never worked before
+            known_s = told.arrival_s[mine] + arrival_s
+            late_s = np.append(starts, np.inf)[index] - known_s  # index -1: it never worked before
             late_s[late_s < 8 * np.spacing(told.finish_s[mine])] = 0.0  # a clock that adds up delays rounds
             num_stranded += int((late_s > 0).sum())
             if late_s.max(initial=0.0) > worst.late_s:

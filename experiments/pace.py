@@ -24,6 +24,7 @@ from experiments.profile_tables import Pieces, shape_of
 from experiments.workloads import checks
 from schedulers import InputError
 from schedulers.step import BatchShape
+from sim.costs import arrival_s
 from sim.costs.interpolation import Grid
 from sim.costs.profile_files import read_curves, read_meta, tensor_parallel_folder
 
@@ -76,6 +77,7 @@ class AtPace:
     def __init__(self, cost: CostModel, pace: Pace) -> None:
         self._cost = cost
         self._pace = pace
+        self.arrival_s = arrival_s(cost)  # no step: at any pace the same
 
     def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
         """Seconds of the step."""

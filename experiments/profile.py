@@ -84,7 +84,7 @@ def profile(composed: Composed) -> None:
     parts = priced_by(files, model, device)
     bursts_s = sum(map(burst_s, numbers))
     print(f"bursts of requests, for the time between steps: about {bursts_s:.0f} s", flush=True)
-    gap_s = serve_bursts(point, numbers)
+    gap_s, arrival_s = serve_bursts(point, numbers)
     own_us = {n: 1e6 * (rest_s[n] + gap_s[n]) for n in numbers}
     overhead_us = own_us[1]
     files["per_sequence"] += [("sampler", n, max(own - overhead_us, 0.0)) for n, own in own_us.items()]
@@ -105,6 +105,7 @@ def profile(composed: Composed) -> None:
         "measurement_iterations": question.rounds,
         "fused": FUSED,
         "step_overhead_us": round(overhead_us, 1),
+        "arrival_us": round(1e6 * arrival_s, 1),
         "check": check,
     }
     storage.write_files(folder, encoded(files, description))
@@ -112,6 +113,7 @@ def profile(composed: Composed) -> None:
     for n in numbers:
         model_ms = 1e3 * parts.step_time(BatchShape([], [question.max_context // 4] * n, n))
         print(f"{n:>8}{model_ms:>10.2f}{1e3 * rest_s[n]:>9.2f}{1e3 * gap_s[n]:>8.2f}")
+    print(f"from a request's arrival until the engine knows of it: {1e3 * arrival_s:.2f} ms")
     longest = max(IDLE_MS)
     after = ", ".join(f"{us / 1e3:.1f} ms for {tokens}" for tokens, ms, us in files["after_idle"] if ms == longest)
     print(f"longer after {longest} ms without work: {after} tokens")
@@ -190,10 +192,14 @@ def step_profiler(point: Point, steps: Collection[Pieces]) -> StepProfiler:
     return StepProfiler(config, point.seed)
 
 
-def serve_bursts(point: Point, numbers: Sequence[int]) -> dict[int, float]:
-    """Seconds from the end of a step to the start of the next while so many requests decode, in the median.
+def serve_bursts(point: Point, numbers: Sequence[int]) -> tuple[dict[int, float], float]:
+    """What the whole engine takes beside its steps, in seconds and in the median.
 
-    The whole engine serves them: requests of one length that arrive together, a burst for each number.
+    It serves requests of one length that arrive together, a burst for each number.
+
+    Returns:
+        from the end of a step to the start of the next, while so many requests decode; and from the arrival of a
+        request to the start of its first step, when the engine had nothing else to do.
     """
     from experiments.real_run import serve_point
 
@@ -210,7 +216,8 @@ def serve_bursts(point: Point, numbers: Sequence[int]) -> dict[int, float]:
         limits=replace(point.limits, max_num_seqs=max(numbers)),
         keep_decisions=False,
     )
-    steps = serve_point(burst).steps
+    served = serve_point(burst)
+    steps = served.steps
     gaps: dict[int, list[float]] = {n: [] for n in numbers}
     for step, following in pairwise(steps):
         n = step.num_decode_tokens
@@ -222,7 +229,11 @@ def serve_bursts(point: Point, numbers: Sequence[int]) -> dict[int, float]:
                 f"question.max_decodes={max(numbers)}: in a burst of {n} requests there were never two steps of "
                 f"{n} decodes; lower it, or give the engine more KV blocks (engine.num_blocks)"
             )
-    return {n: statistics.median(found) for n, found in gaps.items()}
+    first_s: dict[float, float] = {}
+    for request in served.requests:
+        wait_s = cast("float", request.first_scheduled_s) - request.arrival_s
+        first_s[request.arrival_s] = min(wait_s, first_s.get(request.arrival_s, wait_s))
+    return {n: statistics.median(found) for n, found in gaps.items()}, statistics.median(first_s.values())
 
 
 def burst_s(number: int) -> float:

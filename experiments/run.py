@@ -21,6 +21,7 @@ from experiments.workloads import Plan, WorkloadRequest, check_lengths, checks
 from schedulers import InputError, Request, RequestRecord, StepRecord
 from schedulers.decisions import StepDecisions
 from sim.cluster import simulate_cluster
+from sim.costs import arrival_s
 from sim.tokens import EOS
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def write_recorded(point: Point, told: Told, recording: Recording, folder: Path)
         "cost": point.timing,
         "warnings": [
             *told.warnings,
-            *violations(recording.steps, recording.requests),
+            *violations(recording.steps, recording.requests, arrival_s(point.cost) if point.cost else 0.0),
             *told_of_cut(figures["steps"], figures["requests"]),
         ],
     }

@@ -11,7 +11,7 @@ import simpy
 from schedulers import Request, RequestRecord, SchedulerContract, SchedulerError, StepRecord
 from schedulers.decisions import StepDecisions
 from schedulers.errors import blaming
-from sim.costs import CostModel
+from sim.costs import CostModel, arrival_s
 from sim.engine import SimEngine, arrive
 from sim.routing import Router
 from sim.tokens import TokenSource
@@ -116,10 +116,10 @@ def simulate_cluster(
     def ended(record: RequestRecord) -> None:
         on_finish(record)
         if following := follow_ups(record):
-            env.process(arrive(cluster, following))
+            env.process(arrive(cluster, following, arrival_s(cost)))
 
     cluster = Cluster(env, schedulers, router, cost, on_step, ended, on_decisions)
-    env.process(arrive(cluster, arrivals))
+    env.process(arrive(cluster, arrivals, arrival_s(cost)))
     env.run()
     if cluster.num_held:
         raise SchedulerError(

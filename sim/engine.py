@@ -13,7 +13,7 @@ from schedulers import Request, RequestRecord, SchedulerContract, SchedulerOutpu
 from schedulers.decisions import Arrival, StepDecisions
 from schedulers.errors import blaming
 from schedulers.invariants import StepChecker
-from sim.costs import CostModel
+from sim.costs import CostModel, arrival_s
 from sim.tokens import TokenSource, check_length
 
 
@@ -188,12 +188,18 @@ class Taker(Protocol):
         """A request arrives now."""
 
 
-def arrive(taker: Taker, arrivals: Iterable[tuple[Request, int]]) -> Generator[simpy.Event, None, None]:
-    """A SimPy process that submits requests, each with its true output length, at their arrival times (ascending)."""
+def arrive(
+    taker: Taker, arrivals: Iterable[tuple[Request, int]], delay_s: float = 0.0
+) -> Generator[simpy.Event, None, None]:
+    """A SimPy process that submits requests, each with its true output length, at their arrival times (ascending).
+
+    Each comes `delay_s` later than it arrived: that long its way to the engine takes.
+    """
     env = taker.env
     for request, num_output_tokens in arrivals:
-        if request.arrival_time > env.now:
-            yield env.timeout(request.arrival_time - env.now)
+        submit_s = request.arrival_time + delay_s
+        if submit_s > env.now:
+            yield env.timeout(submit_s - env.now)
         taker.submit(request, num_output_tokens)
 
 
@@ -223,9 +229,9 @@ def simulate(
     def ended(record: RequestRecord) -> None:
         on_finish(record)
         if following := follow_ups(record):
-            env.process(arrive(engine, following))
+            env.process(arrive(engine, following, arrival_s(cost)))
 
     engine = SimEngine(env, scheduler, cost, TokenSource(), on_step, ended, on_decisions=on_decisions)
-    env.process(arrive(engine, arrivals))
+    env.process(arrive(engine, arrivals, arrival_s(cost)))
     env.run()
     return engine

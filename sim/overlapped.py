@@ -12,7 +12,7 @@ from schedulers import Request, RequestRecord, SchedulerContract, StepRecord
 from schedulers.errors import blaming
 from schedulers.invariants import StepChecker
 from schedulers.step import SchedulerOutput, StepResult
-from sim.costs import CostModel
+from sim.costs import CostModel, arrival_s
 from sim.engine import Late, SimEngine, arrive
 from sim.tokens import TokenSource
 
@@ -119,6 +119,6 @@ def simulate_overlapped(
     """
     env = simpy.Environment()
     engine = OverlappedEngine(env, scheduler, cost, TokenSource(), on_step, on_finish)
-    env.process(arrive(engine, arrivals))
+    env.process(arrive(engine, arrivals, arrival_s(cost)))
     env.run()
     return engine

@@ -7,11 +7,18 @@ from typing import Protocol
 from schedulers.step import BatchShape
 
 
+def arrival_s(cost: CostModel) -> float:
+    """Seconds from a request's arrival until the engine knows of it: a cost model may say so in this attribute."""
+    return float(getattr(cost, "arrival_s", 0.0))
+
+
 class CostModel(Protocol):
     """Prices a step from the shape of its batch, and from how long the device had nothing to do before it.
 
     Every cost model is built with the keywords `model: ModelShape`, `device: Device` and `tensor_parallel: int = 1`
-    besides its own; the price is that of the whole step, the engine's own time included where it is known.
+    besides its own; the price is that of the whole step, the engine's own time included where it is known. What comes
+    before, from a request's arrival until the engine knows of it, is the attribute `arrival_s`, in seconds, if there is
+    one.
     """
 
     def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,7 +52,8 @@ class Profiled:
       of the step and the experts that these are expected to use (`num_distinct_experts`), router included;
     - per_sequence.csv (output projection, sampler) over the sequences that sample;
     - `step_overhead_us` of meta.yaml: what the engine spends in a step beside kernels. The key is ours; a profile
-      without it, such as the published ones, is priced as if the engine took no time;
+      without it, such as the published ones, is priced as if the engine took no time. So is `arrival_us`, the way of a
+      request to the engine, which is in no step;
     - after_idle.csv, where the profile has one: what a step takes longer after idling (`sim.costs.after_idle`).
 
     A profile of tensor-parallel degree N holds the times of one rank's share. The exchanges between the ranks, which it
@@ -92,7 +94,9 @@ class Profiled:
         self._num_layers = model.num_layers
         exchange = collectives(model, device, tensor_parallel)
         self._exchange_us_per_token, self._exchange_us_per_sample = 1e6 * exchange.token_s, 1e6 * exchange.sample_s
-        self._step_overhead_us = _step_overhead_us(meta, folder)
+        self._step_overhead_us = _time_us(meta, "step_overhead_us", folder)
+        #: Seconds from a request's arrival until the engine knows of it.
+        self.arrival_s = 1e-6 * _time_us(meta, "arrival_us", folder)
         self._constant_us = self._step_overhead_us + 1e6 * exchange.step_s
         self._name = f"profile {folder.parent.name}/{folder.name} tp{tensor_parallel}"
         self._mismatches = [
@@ -239,8 +243,8 @@ def _declared_axes(meta: Mapping[str, Any], file: Path) -> dict[str, list[float]
     return {axis: declared_axis(grid[key], file) if key in grid else [] for axis, key in keys.items()}
 
 
-def _step_overhead_us(meta: Mapping[str, Any], folder: Path) -> float:
-    value = meta.get("step_overhead_us", 0.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise InputError(f"{folder / 'meta.yaml'}: step_overhead_us is {value!r}; it must be a number of 0 or more")
+def _time_us(meta: Mapping[str, Any], key: str, folder: Path) -> float:
+    value = meta.get(key, 0.0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise InputError(f"{folder / 'meta.yaml'}: {key} is {value!r}; it must be a number of 0 or more")
     return float(value)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from experiments import conservation
 from experiments.columns import RequestColumns, StepColumns
-from experiments.run import simulate_point
+from experiments.run import ensure, simulate_point
+from experiments.storage import read_summary
 from schedulers import RequestRecord, StepRecord
+from sim.costs import CostModel
 from tests.experiments.points import point
 
 Run = tuple[list[StepRecord], list[RequestRecord]]
@@ -54,6 +59,27 @@ def test_no_policy_and_no_router_violates_them_even_with_preemptions(scheduler: 
         )
     )  # fmt: skip
     assert violations((outcome.steps, outcome.requests)) == []
+
+
+def test_an_engine_need_not_know_of_a_request_on_its_way_to_it(tmp_path: Path) -> None:
+    near = point("workload=fixed", "workload.rate=1")
+    far = replace(near, cost=AtADistance(cast("CostModel", near.cost)), folder=tmp_path)
+    ensure(far)
+    assert not [told for told in read_summary(tmp_path)["warnings"] if "not conserved" in told]
+    outcome = simulate_point(far)
+    (told,) = violations((outcome.steps, outcome.requests))
+    assert told.startswith("Work was not conserved: ")
+    assert "waited up to 0.250000 s" in told
+
+
+class AtADistance:
+    """As another cost model, but a request takes a quarter of a second to the engine."""
+
+    arrival_s = 0.25
+
+    def __init__(self, cost: CostModel) -> None:
+        self._cost = cost
+        self.step_time, self.warnings, self.describe = cost.step_time, cost.warnings, cost.describe
 
 
 def lose_a_request(run: Run) -> Run:

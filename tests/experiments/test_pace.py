@@ -44,7 +44,9 @@ def write_profile(folder: Path, row_us: float = ROW_US, decodes: int = 16) -> Pa
         "attention": attention,
         "after_idle": [(16, 100, row_us)],
     }
-    write_files(folder, encoded(files, {"model": "tiny", "hardware": "cpu", "step_overhead_us": OVERHEAD_US}))
+    write_files(
+        folder, encoded(files, {"model": "tiny", "hardware": "cpu", "step_overhead_us": OVERHEAD_US, "arrival_us": 1e3})
+    )
     return folder
 
 
@@ -88,6 +90,7 @@ def test_at_a_pace_a_step_takes_so_many_times_as_long_idling_before_it_included(
     path = str(write_profile(tmp_path / "m"))
     plain = Profiled(model=model("smollm2-135m"), device=device("cpu"), path=path)
     paced = AtPace(plain, Pace(decodes=2.0, prompts=3.0))
+    assert paced.arrival_s == plain.arrival_s == pytest.approx(1e-3)
     for idle_s in (0.0, 0.1):
         assert paced.step_time(step, idle_s) == pytest.approx(factor * plain.step_time(step, idle_s))
     assert plain.step_time(step, 0.1) > plain.step_time(step)

@@ -30,6 +30,8 @@ def profile(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
     assert "40 other steps, priced by the profile: error" in done.stdout
     assert f"cost.path={folder}" in done.stdout
     assert "longer after 500 ms without work: " in done.stdout
+    assert "from a request's arrival until the engine knows of it: " in done.stdout
+    assert "\narrival_us: " in (folder / "meta.yaml").read_text()
     assert (folder / "tp1" / "after_idle.csv").read_text().startswith("tokens,idle_ms,time_us\n16,50,")
     return folder
 

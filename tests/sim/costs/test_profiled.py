@@ -99,6 +99,13 @@ def test_the_time_between_steps_comes_from_the_profile(folder: Path) -> None:
     assert profiled(folder).step_time(batch((32, 0))) - without == pytest.approx(250e-6)
 
 
+def test_so_does_the_way_of_a_request_to_the_engine(folder: Path) -> None:
+    assert profiled(folder).arrival_s == 0.0
+    with (folder / "meta.yaml").open("a") as meta:
+        meta.write("arrival_us: 1500\n")
+    assert profiled(folder).arrival_s == pytest.approx(1.5e-3)
+
+
 def test_gzipped_files_are_read_as_plain_ones(folder: Path) -> None:
     step = batch((24, 40), decodes=[20, 40, 45])
     plain = profiled(folder).step_time(step)
@@ -165,6 +172,8 @@ def test_a_profile_of_something_else_is_used_with_a_warning(folder: Path) -> Non
         ),
         ("tp1/attention.csv", "n_decode", "decodes", r"attention\.csv: column n_decode is missing"),
         ("meta.yaml", "hardware", "step_overhead_us: fast\nhardware", r"meta\.yaml: step_overhead_us is 'fast'"),
+        ("meta.yaml", "hardware", "step_overhead_us: .inf\nhardware", r"meta\.yaml: step_overhead_us is inf"),
+        ("meta.yaml", "hardware", "arrival_us: -1\nhardware", r"meta\.yaml: arrival_us is -1; it must be a number"),
         (
             "meta.yaml",
             "hardware",
