@@ -114,7 +114,10 @@ class Compared:
 
 
 def verdicts(compared: Sequence[Compared]) -> list[str]:
-    """How good the predictions are, a line for the plain ones and one for those at the machine's pace, if there are."""
+    """How good the predictions are, a line for the plain ones and one for those at the machine's pace, if there are.
+
+    And how good the engine is at predicting itself, which is as much as can be asked of a simulator.
+    """
     kinds: dict[str, Callable[[Compared, str], float | None]] = {
         "predicted from the workload and the prices alone": Compared.error,
         "predicted at the machine's pace": Compared.error_at_pace,
@@ -136,7 +139,26 @@ def verdicts(compared: Sequence[Compared]) -> list[str]:
                 f"{kind}: of {len(judged)} figures (P50, P90 of TTFT, TPOT, E2E) {close} are within {CLOSE:.0%}{own}; "
                 f"the largest error is {largest:+.1%}"
             )
+    close_runs = _runs_close_to_the_others(compared)
+    if close_runs:
+        lines.append(
+            f"for comparison, a run of the engine as the prediction of its other runs: "
+            f"{statistics.fmean(close_runs):.0f} are within {CLOSE:.0%} in the mean, "
+            f"{min(close_runs)} to {max(close_runs)} from run to run"
+        )
     return lines
+
+
+def _runs_close_to_the_others(compared: Sequence[Compared]) -> list[int]:
+    """For each run of the engine, how many of its judged figures are close to the middle of the other runs'."""
+    runs_of = [item.engine[metric] for item in compared for metric in JUDGED if metric in item.engine]
+    number = min(map(len, runs_of), default=0)
+    if number < 2:
+        return []
+    return [
+        sum(abs(runs[index] / statistics.median([*runs[:index], *runs[index + 1 :]]) - 1) <= CLOSE for runs in runs_of)
+        for index in range(number)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

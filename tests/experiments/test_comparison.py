@@ -43,13 +43,21 @@ def test_an_error_at_the_machines_pace_is_one_of_all_runs_and_its_readings_are_t
 
 def test_verdicts_count_the_figures_that_are_close_and_those_within_the_spread() -> None:
     items = [compared("a", [100.0, 130.0], 109.25), compared("b", [100.0, 100.0], 80.0)]
-    (plain,) = verdicts(items)
+    plain, itself = verdicts(items)
     assert plain.startswith("predicted from the workload and the prices alone: of 12 figures ")
     assert plain.endswith("6 are within 10% and 6 within the engine's own spread; the largest error is -20.0%")
     gauged = replace(items[1], paces=[[Pace(1, 1)], []], at_pace=dict.fromkeys(METRICS, 104.0))
-    (_, at_pace) = verdicts([items[0], gauged])
+    assert itself.startswith(
+        "for comparison, a run of the engine as the prediction of its other runs: 6 are within 10%"
+    )
+    _, at_pace, _ = verdicts([items[0], gauged])
     assert at_pace.startswith("predicted at the machine's pace: of 6 figures ")
     assert at_pace.endswith("6 are within 10% and 0 within the engine's own spread; the largest error is +4.0%")
+
+
+def test_the_engine_predicts_itself_run_by_run_from_the_middle_of_the_others() -> None:
+    *_, told = verdicts([compared("a", [100.0, 100.0, 105.0, 140.0], 0.0), compared("b", [1.0, 1.0, 1.0, 2.0], 0.0)])
+    assert told.endswith(": 9 are within 10% in the mean, 0 to 12 from run to run")
 
 
 def test_a_single_run_has_no_spread_and_nothing_is_said_to_be_within_it() -> None:
