@@ -10,7 +10,7 @@ includes has rows of zero (`fused` in meta.yaml says so). Three measurements mak
 2. how much longer prompts take after some idling (`sim.costs.after_idle`), each measured right after one amid work;
 3. what the engine takes beside the model: input preparation and sampling, timed within steps of decodes, and the time
    from the end of a step to the start of the next while the whole engine serves bursts of requests. Scheduling, tens of
-   microseconds, is in neither.
+   microseconds, is in neither. The bursts also tell how long a request is on its way to the engine.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import os
 import random
 import statistics
 import time
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
@@ -33,7 +34,7 @@ from experiments.run import PROGRESS_INTERVAL_S
 from experiments.sweep import versions
 from experiments.workloads import WorkloadRequest, checks
 from real.compute_environment import compute_environment
-from schedulers import ChunkedPrefill, InputError
+from schedulers import ChunkedPrefill, InputError, RequestRecord, StepRecord
 from schedulers.step import BatchShape
 
 if TYPE_CHECKING:
@@ -227,13 +228,30 @@ def serve_bursts(point: Point, numbers: Sequence[int]) -> tuple[dict[int, float]
         if not found:
             raise InputError(
                 f"question.max_decodes={max(numbers)}: in a burst of {n} requests there were never two steps of "
-                f"{n} decodes; lower it, or give the engine more KV blocks (engine.num_blocks)"
+                f"{n} decodes; lower it, or give the engine more KV blocks (engine.num_blocks), unless its steps are "
+                f"so slow that one burst meets the next"
             )
+    waits_s = waits_at_idle(steps, served.requests)
+    return {n: statistics.median(found) for n, found in gaps.items()}, statistics.median(waits_s)
+
+
+def waits_at_idle(steps: Sequence[StepRecord], requests: Sequence[RequestRecord]) -> list[float]:
+    """Seconds from each arrival that found the engine with nothing to do to the first step with a request of it.
+
+    Args:
+        steps: in order.
+        requests: those of one burst arrived at the same time.
+    """
+    starts = [step.start_s for step in steps]
     first_s: dict[float, float] = {}
-    for request in served.requests:
-        wait_s = cast("float", request.first_scheduled_s) - request.arrival_s
-        first_s[request.arrival_s] = min(wait_s, first_s.get(request.arrival_s, wait_s))
-    return {n: statistics.median(found) for n, found in gaps.items()}, statistics.median(first_s.values())
+    for request in requests:
+        started_s = cast("float", request.first_scheduled_s)
+        first_s[request.arrival_s] = min(started_s, first_s.get(request.arrival_s, started_s))
+    return [
+        started_s - arrival_s
+        for arrival_s, started_s in first_s.items()
+        if not (before := bisect_left(starts, arrival_s)) or steps[before - 1].end_s <= arrival_s
+    ]
 
 
 def burst_s(number: int) -> float:

@@ -20,7 +20,8 @@ from sim.tokens import TokenSource
 class Cluster:
     """Replicas of one engine, each with a scheduler, a KV cache and steps of its own; a router shares requests out.
 
-    Sending a request on takes no time. Requests that the router holds wait in order of arrival.
+    A request's way to the engine, where the cost model knows of one, is before the router; sending it on takes no time.
+    Requests that the router holds wait in order of arrival.
 
     Args:
         env: the environment whose clock all engines live by; seconds.
@@ -62,7 +63,7 @@ class Cluster:
 
     @property
     def num_held(self) -> int:
-        """Requests that arrived and that no engine has."""
+        """Requests that came to the router and that no engine has."""
         return len(self._held)
 
     def submit(self, request: Request, num_output_tokens: int) -> None:
@@ -111,15 +112,15 @@ def simulate_cluster(
         RequestRefused: a request can never be served.
         SchedulerError: the policy or the router failed, or the router holds requests for ever.
     """
-    env = simpy.Environment()
+    env, way_s = simpy.Environment(), arrival_s(cost)
 
     def ended(record: RequestRecord) -> None:
         on_finish(record)
         if following := follow_ups(record):
-            env.process(arrive(cluster, following, arrival_s(cost)))
+            env.process(arrive(cluster, following, way_s))
 
     cluster = Cluster(env, schedulers, router, cost, on_step, ended, on_decisions)
-    env.process(arrive(cluster, arrivals, arrival_s(cost)))
+    env.process(arrive(cluster, arrivals, way_s))
     env.run()
     if cluster.num_held:
         raise SchedulerError(

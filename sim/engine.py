@@ -217,21 +217,21 @@ def simulate(
     Args:
         arrivals: requests that come whatever happens, with their true output lengths, by arrival.
         follow_ups: asked of every request that ended for those that follow it, such as the next turn of its session;
-            also by arrival. One that arrives in that very instant is seen by the step after the one that starts then,
-            as its client must learn of the end first.
+            also by arrival. One that comes to the engine in that very instant is seen by the step after the one that
+            starts then, as its client must learn of the end first.
 
     Raises:
         RequestRefused: a request can never be served.
         SchedulerError: the policy failed; the message names the step.
     """
-    env = simpy.Environment()
+    env, way_s = simpy.Environment(), arrival_s(cost)
 
     def ended(record: RequestRecord) -> None:
         on_finish(record)
         if following := follow_ups(record):
-            env.process(arrive(engine, following, arrival_s(cost)))
+            env.process(arrive(engine, following, way_s))
 
     engine = SimEngine(env, scheduler, cost, TokenSource(), on_step, ended, on_decisions=on_decisions)
-    env.process(arrive(engine, arrivals, arrival_s(cost)))
+    env.process(arrive(engine, arrivals, way_s))
     env.run()
     return engine

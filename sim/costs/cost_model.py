@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Protocol
 
+from schedulers.errors import InputError
 from schedulers.step import BatchShape
 
 
 def arrival_s(cost: CostModel) -> float:
-    """Seconds from a request's arrival until the engine knows of it: a cost model may say so in this attribute."""
-    return float(getattr(cost, "arrival_s", 0.0))
+    """Seconds from a request's arrival until the engine knows of it: a cost model may say so in this attribute.
+
+    Raises:
+        InputError: what it says is no time.
+    """
+    said = getattr(cost, "arrival_s", 0.0)
+    if not is_time(said):
+        raise InputError(
+            f"{type(cost).__name__}.arrival_s is {said!r}; it must be a finite number of seconds, 0 or more"
+        )
+    return float(said)
+
+
+def is_time(value: object) -> bool:
+    """Whether a value that somebody else gives is a finite number of 0 or more, and fits a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
 
 
 class CostModel(Protocol):

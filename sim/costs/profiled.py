@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from schedulers.errors import InputError
 from schedulers.step import BatchShape
 from sim.costs.after_idle import AfterIdle
 from sim.costs.composition import as_one_prefill, collectives, num_distinct_experts
+from sim.costs.cost_model import is_time
 from sim.costs.interpolation import Extrapolations, Grid
 from sim.costs.profile_files import (
     ATTENTION_AXES,
@@ -130,9 +130,10 @@ class Profiled:
     def describe(self) -> str:
         """Which profile."""
         uneven = "a skew fit" if self._attention.skew else "no skew fit"
+        way = f", {1e6 * self.arrival_s:g} us from a request's arrival to the engine" if self.arrival_s else ""
         return (
             f"{self._name}: measured kernel times, interpolated, with {uneven}; "
-            f"{self._step_overhead_us:g} us a step beside them"
+            f"{self._step_overhead_us:g} us a step beside them{way}"
         )
 
 
@@ -245,6 +246,6 @@ def _declared_axes(meta: Mapping[str, Any], file: Path) -> dict[str, list[float]
 
 def _time_us(meta: Mapping[str, Any], key: str, folder: Path) -> float:
     value = meta.get(key, 0.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise InputError(f"{folder / 'meta.yaml'}: {key} is {value!r}; it must be a number of 0 or more")
+    if not is_time(value):
+        raise InputError(f"{folder / 'meta.yaml'}: {key} is {value!r}; it must be a finite number of 0 or more")
     return float(value)

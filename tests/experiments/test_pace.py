@@ -15,17 +15,17 @@ from experiments.compare import gauge_of, serve
 from experiments.composed import CONF, Composed
 from experiments.config import Point, read_point
 from experiments.pace import FILE, AtPace, Pace, PaceGauge
-from experiments.profile_tables import Tables, encoded, powers
+from experiments.profile_tables import Pieces, Tables, encoded, powers, shape_of
 from experiments.storage import write_files
 from schedulers import InputError
-from sim.costs import Profiled
+from sim.costs import CostModel, Profiled
 from tests.experiments.real_points import SHAPE, engine, tiny_model
 from tests.sim.conf import device, model
 from tests.sim.costs.batches import batch
 
 #: Microseconds of every row of the profiles made here but the sampler's; and what the engine takes in each step beside
-#: the model, a second, which no reading may contain.
-ROW_US, OVERHEAD_US = 10.0, 1e6
+#: the model, a second and the sampler's rows, which no reading may contain.
+ROW_US, OVERHEAD_US, SAMPLER_US = 10.0, 1e6, 777.0
 
 
 def write_profile(folder: Path, row_us: float = ROW_US, decodes: int = 16) -> Path:
@@ -40,7 +40,9 @@ def write_profile(folder: Path, row_us: float = ROW_US, decodes: int = 16) -> Pa
     attention += [(chunk, kv, n, 16, row_us) for chunk in (16, 256) for kv in (0, 256) for n in (1, decodes)]
     files: Tables = {
         "dense": [(layer, n, row_us) for layer in layers for n in tokens],
-        "per_sequence": [(layer, n, us) for layer, us in (("lm_head", row_us), ("sampler", 777.0)) for n in numbers],
+        "per_sequence": [
+            (layer, n, us) for layer, us in (("lm_head", row_us), ("sampler", SAMPLER_US)) for n in numbers
+        ],
         "attention": attention,
         "after_idle": [(16, 100, row_us)],
     }
@@ -96,6 +98,25 @@ def test_at_a_pace_a_step_takes_so_many_times_as_long_idling_before_it_included(
     assert plain.step_time(step, 0.1) > plain.step_time(step)
     assert paced.warnings() == plain.warnings()
     assert paced.describe().endswith("at the machine's pace: decodes x2.00, prompts x3.00")
+
+
+def test_a_machine_that_takes_as_long_as_its_profile_says_reads_as_one_and_twice_as_long_as_two(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_profile(tmp_path / "m")
+    gauge = gauge_by(tiny, path)
+    cost = read_point(composed(tiny, f"cost.path={path}").with_choice("mode", "sim")).cost
+    assert cost is not None
+    beside_s = 1e-6 * (OVERHEAD_US + SAMPLER_US)
+    for pace in (Pace(1.0, 1.0), Pace(2.0, 3.0)):
+
+        def taken_s(pieces: Pieces, pace: Pace = pace, cost: CostModel = cost) -> tuple[float]:
+            shape = shape_of(pieces)
+            return ((cost.step_time(shape) - beside_s) * (pace.prompts if shape.prefills else pace.decodes),)
+
+        monkeypatch.setattr(gauge._profiler, "time", taken_s)
+        read = gauge.read()
+        assert (read.decodes, read.prompts) == pytest.approx((pace.decodes, pace.prompts))
 
 
 def test_the_dearer_a_profile_the_quicker_the_machine_is_read_to_be(

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.profile import _Progress
+from experiments.profile import _Progress, waits_at_idle
+from schedulers import BatchShape, ChunkedPrefill, Limits, Request, RequestRecord, StepRecord
+from sim.engine import simulate
+from sim.tokens import EOS
 from tests.experiments.command_line import twinserve
 from tests.experiments.real_points import SHAPE, engine, tiny_model
 
@@ -83,6 +86,39 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
     assert done.returncode == 0, done.stderr
     assert "predicted from the workload and the prices alone: of 12 figures" in done.stdout
     assert "pace" not in done.stdout
+
+
+@pytest.mark.parametrize(("step_s", "bursts"), [(0.01, 3), (0.06, 2)])
+def test_the_way_to_the_engine_is_read_where_a_burst_met_none_of_those_before(step_s: float, bursts: int) -> None:
+    # 40 tokens at 60 ms each last into the second burst, but not into the third.
+    steps: list[StepRecord] = []
+    records: list[RequestRecord] = []
+    arrivals = [
+        (Request(f"{at}-{i}", at, num_prompt_tokens=8, eos_token_id=EOS), 40)
+        for at in (1.0, 2.65, 9.0)
+        for i in range(2)
+    ]
+    limits = Limits(token_budget=64, max_num_seqs=8, num_blocks=64, block_size=16)
+    simulate(arrivals, ChunkedPrefill(limits), Steady(step_s), steps.append, records.append)
+    assert waits_at_idle(steps, records) == pytest.approx([0.002] * bursts)
+
+
+class Steady:
+    """Every step takes as long; 2 ms to the engine."""
+
+    arrival_s = 0.002
+
+    def __init__(self, step_s: float) -> None:
+        self._step_s = step_s
+
+    def step_time(self, batch: BatchShape, idle_s: float = 0.0) -> float:
+        return self._step_s
+
+    def warnings(self) -> list[str]:
+        return []
+
+    def describe(self) -> str:
+        return "steady"
 
 
 def test_the_time_left_includes_what_waits_for_the_clock_after_the_last_step(

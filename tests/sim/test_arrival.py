@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schedulers import ChunkedPrefill, Limits, Request, RequestRecord, StepRecord
+from schedulers import ChunkedPrefill, InputError, Limits, Request, RequestRecord, StepRecord
 from schedulers.step import BatchShape
 from sim.cluster import simulate_cluster
 from sim.engine import simulate
@@ -51,6 +51,16 @@ def test_a_request_is_seen_so_much_later_and_waits_from_its_arrival(run: Callabl
     assert (first.arrival_s, first.first_scheduled_s, first.finish_s) == (0.5, 1.5, 2.5)
     assert (second.arrival_s, second.first_scheduled_s, second.finish_s) == (1.2, 2.5, 3.5)
     assert sum(step.request_s for step in steps) == pytest.approx(2.0 + 2.3)
+
+
+@pytest.mark.parametrize("way_s", [-1.0, float("nan"), float("inf"), 10**400, "soon", True])
+@pytest.mark.parametrize("run", [simulate, simulate_overlapped, one_replica])
+def test_a_cost_model_whose_way_is_no_time_is_refused(
+    run: Callable[..., Any], way_s: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Distant, "arrival_s", way_s)
+    with pytest.raises(InputError, match=r"Distant\.arrival_s is .*; it must be a finite number of seconds, 0 or more"):
+        run([(request("a", 0.0), 1)], ChunkedPrefill(LIMITS), Distant(), lambda _: None, lambda _: None)
 
 
 @pytest.mark.parametrize("run", [simulate, one_replica])

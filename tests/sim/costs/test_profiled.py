@@ -104,6 +104,11 @@ def test_so_does_the_way_of_a_request_to_the_engine(folder: Path) -> None:
     with (folder / "meta.yaml").open("a") as meta:
         meta.write("arrival_us: 1500\n")
     assert profiled(folder).arrival_s == pytest.approx(1.5e-3)
+    assert (
+        profiled(folder)
+        .describe()
+        .endswith("; 0 us a step beside them, 1500 us from a request's arrival to the engine")
+    )
 
 
 def test_gzipped_files_are_read_as_plain_ones(folder: Path) -> None:
@@ -172,8 +177,19 @@ def test_a_profile_of_something_else_is_used_with_a_warning(folder: Path) -> Non
         ),
         ("tp1/attention.csv", "n_decode", "decodes", r"attention\.csv: column n_decode is missing"),
         ("meta.yaml", "hardware", "step_overhead_us: fast\nhardware", r"meta\.yaml: step_overhead_us is 'fast'"),
-        ("meta.yaml", "hardware", "step_overhead_us: .inf\nhardware", r"meta\.yaml: step_overhead_us is inf"),
-        ("meta.yaml", "hardware", "arrival_us: -1\nhardware", r"meta\.yaml: arrival_us is -1; it must be a number"),
+        (
+            "meta.yaml",
+            "hardware",
+            "step_overhead_us: .inf\nhardware",
+            r"meta\.yaml: step_overhead_us is inf; it must be a finite",
+        ),
+        ("meta.yaml", "hardware", f"arrival_us: {10**400}\nhardware", r"meta\.yaml: arrival_us is 10*; it must be"),
+        (
+            "meta.yaml",
+            "hardware",
+            "arrival_us: -1\nhardware",
+            r"meta\.yaml: arrival_us is -1; it must be a finite number",
+        ),
         (
             "meta.yaml",
             "hardware",
