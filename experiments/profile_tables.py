@@ -66,10 +66,10 @@ class Plan(NamedTuple):
     def of(cls, tokens: int, decodes: int, context: int, seed: int) -> Plan:
         """A grid up to so many tokens, decodes and tokens of context, each axis by powers of two or four.
 
-        Dense layers are measured more finely, at eight numbers of tokens an octave: kernels work in tiles, and where a
-        tile begins (every 12 tokens, in a kernel of ours) a step takes up to 8 % longer.
+        Dense layers are measured more finely, at sixteen numbers of tokens an octave: kernels work in tiles, and where
+        a tile begins (every 12 tokens, in a kernel of ours) a step takes up to 8 % longer.
         """
-        counts = [*range(1, 16), *(n * eighths // 8 for n in powers(16, tokens) for eighths in range(8, 16))]
+        counts = [*range(1, 16), *(n * part // 16 for n in powers(16, tokens) for part in range(16, 32))]
         dense = {n: spread(n, decodes) for n in sorted({min(n, tokens) for n in counts})}
         chunks, numbers = powers(16, tokens), powers(1, decodes)
         grid = [(chunk, kv, 0, 0) for chunk in chunks for kv in [0, *powers(64, context, 4)]]
