@@ -5,7 +5,8 @@ simulator. The engine's own run-to-run spread says how much can be asked of a pr
 
 On a machine that others share, a step takes longer in one minute than in the next. So the machine is gauged around each
 of the engine's runs (`experiments.pace`), and beside the plain prediction stands the one at the mean of these readings,
-which tells a wrong simulator from a machine that is not as fast as it was when it was profiled.
+which tells a wrong simulator from a machine that is not as fast as it was when it was profiled. So does what it says of
+each run with all prices as much higher as that run's own steps took longer than their price.
 """
 
 from __future__ import annotations
@@ -100,8 +101,10 @@ def compare(composed: Composed) -> None:
         priced = [priced_share(folder, cast("CostModel", predicted.cost)) for folder in kept]
         summaries = [storage.read_summary(folder) for folder in runs]
         at_pace = simulated_at(predicted, mean) if mean else None
+        at_own_pace = [simulated_at(predicted, Pace(1 / share, 1 / share)) for share in priced]
         read = paces[name, load] if gauge else []
-        compared.append(Compared.of(name, load, point.config.workload.rate, summaries, summary, priced, read, at_pace))
+        rate = point.config.workload.rate
+        compared.append(Compared.of(name, load, rate, summaries, summary, priced, read, at_pace, at_own_pace))
     text = "\n".join(lines_of(compared))
     print(text)
     content = {
@@ -209,13 +212,14 @@ class _Pricing:
 
 def lines_of(compared: Sequence[Compared]) -> list[str]:
     """The comparison in lines of text."""
-    gauged = any(item.at_pace for item in compared)
+    gauged, kept = any(item.at_pace for item in compared), any(item.at_own_pace for item in compared)
     width = max(16, *(len(item.policy) for item in compared)) + 2
     heads = (
         f"{'policy':<{width}}{'load':>5}{'rate':>7}  "
         f"{'metric':<12}{'engine':>11}{'spread':>8}{'simulator':>11}{'error':>8}"
     )
-    lines = ["", heads + (f"{'at its pace':>13}{'error':>8}" if gauged else "")]
+    heads += (f"{'at its pace':>13}{'error':>8}" if gauged else "") + (f"{'at own pace':>13}" if kept else "")
+    lines = ["", heads]
     for item in compared:
         place = f"{item.policy:<{width}}{item.load:>5.0%}{item.rate:>7g}"
         for metric in item.engine:
@@ -224,8 +228,12 @@ def lines_of(compared: Sequence[Compared]) -> list[str]:
                 f"{place}  {metric:<12}{item.middle(metric):>11,.1f}{'-' if spread is None else f'{spread:.1%}':>8}"
                 f"{item.simulator[metric]:>11,.1f}{item.error(metric):>+8.1%}"
             )
-            error = item.error_at_pace(metric)
-            lines.append(line if error is None else f"{line}{item.at_pace[metric]:>13,.1f}{error:>+8.1%}")
+            error, own_error = item.error_at_pace(metric), item.error_at_own_pace(metric)
+            if gauged:
+                line += f"{'-':>13}{'-':>8}" if error is None else f"{item.at_pace[metric]:>13,.1f}{error:>+8.1%}"
+            if kept:
+                line += f"{'-':>13}" if own_error is None else f"{own_error:>+13.1%}"
+            lines.append(line)
             place = " " * len(place)
         if item.priced:
             share = statistics.median(item.priced) - 1

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from experiments.pace import Pace
@@ -45,6 +45,9 @@ class Compared:
             not.
         at_pace: by metric, what the simulator says at the machine's pace, the mean of all readings of the comparison:
             a single one is as much the chance of its seconds as a reading of the machine. Empty, if there is none.
+        at_own_pace: by metric, for each of the engine's runs in `priced`, what the simulator says if all prices are as
+            much higher as that run's own steps took longer than theirs. No prediction, for one number of the run is
+            known; it shows the errors that are not the machine's.
     """
 
     policy: str
@@ -55,6 +58,7 @@ class Compared:
     priced: Sequence[float] = ()
     paces: Sequence[Sequence[Pace]] = ()
     at_pace: Mapping[str, float] = field(default_factory=dict)
+    at_own_pace: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -67,6 +71,7 @@ class Compared:
         priced: Sequence[float] = (),
         paces: Sequence[Sequence[Pace]] = (),
         at_pace: Mapping[str, Any] | None = None,
+        at_own_pace: Sequence[Mapping[str, Any]] = (),
     ) -> Compared:
         """From the summaries of the engine's runs and of the simulator's; None at a pace that was not read."""
         figures: dict[str, list[float]] = {}
@@ -77,7 +82,8 @@ class Compared:
         runs = {name: found[:-1] for name, found in figures.items()}
         simulated = {name: found[-1] for name, found in figures.items()}
         paced = {name: figure for name in figures if at_pace and (figure := _figure(at_pace, name)) is not None}
-        return cls(policy, load, rate, runs, simulated, priced, paces, paced)
+        own = {name: [_figure(summary, name) for summary in at_own_pace] for name in figures if at_own_pace}
+        return cls(policy, load, rate, runs, simulated, priced, paces, paced, cast("Mapping[str, list[float]]", own))
 
     def middle(self, metric: str) -> float:
         """The median of the engine's runs, so that one that was disturbed does not count."""
@@ -90,6 +96,13 @@ class Compared:
     def error_at_pace(self, metric: str) -> float | None:
         """How far what it says at the machine's pace is off; None, if that was not read."""
         return self.at_pace[metric] / self.middle(metric) - 1 if metric in self.at_pace else None
+
+    def error_at_own_pace(self, metric: str) -> float | None:
+        """How far it is off at the pace of a run's own steps, the median of the runs; None, if they were not kept."""
+        if metric not in self.at_own_pace:
+            return None
+        pairs = zip(self.at_own_pace[metric], self.engine[metric], strict=True)
+        return statistics.median(simulated / measured - 1 for simulated, measured in pairs)
 
     def spread(self, metric: str) -> float | None:
         """Of the engine's runs: the largest less the smallest, as a share of the middle; None of a single run."""
@@ -114,13 +127,14 @@ class Compared:
 
 
 def verdicts(compared: Sequence[Compared]) -> list[str]:
-    """How good the predictions are, a line for the plain ones and one for those at the machine's pace, if there are.
+    """How good the predictions are: the plain ones, and those at a pace, if there are.
 
     And how good the engine is at predicting itself, which is as much as can be asked of a simulator.
     """
     kinds: dict[str, Callable[[Compared, str], float | None]] = {
         "predicted from the workload and the prices alone": Compared.error,
         "predicted at the machine's pace": Compared.error_at_pace,
+        "simulated at the pace of each run's own steps, one number a run": Compared.error_at_own_pace,
     }
     lines = []
     for kind, error_of in kinds.items():

@@ -41,6 +41,16 @@ def test_an_error_at_the_machines_pace_is_one_of_all_runs_and_its_readings_are_t
     assert plain.error_at_pace("E2E P50") is None
 
 
+def test_an_error_at_the_pace_of_each_runs_own_steps_is_the_median_of_the_runs() -> None:
+    plain = compared("fcfs", [100.0, 200.0, 400.0], 200.0)
+    item = replace(plain, at_own_pace={name: [110.0, 190.0, 404.0] for name in METRICS})
+    assert item.error_at_own_pace("E2E P50") == pytest.approx(0.01)
+    assert plain.error_at_own_pace("E2E P50") is None
+    verdict = verdicts([plain, item])[1]
+    assert verdict.startswith("simulated at the pace of each run's own steps, one number a run: of 6 figures ")
+    assert "6 are within 10%" in verdict
+
+
 def test_verdicts_count_the_figures_that_are_close_and_those_within_the_spread() -> None:
     items = [compared("a", [100.0, 130.0], 109.25), compared("b", [100.0, 100.0], 80.0)]
     plain, itself = verdicts(items)
@@ -71,7 +81,9 @@ def test_a_single_run_has_no_spread_and_nothing_is_said_to_be_within_it() -> Non
 def test_columns_stand_below_each_other_whatever_the_names_of_the_policies() -> None:
     items = [compared("fcfs", [100.0, 130.0], 109.25), compared(30 * "a", [100.0, 100.0], 80.0)]
     paces = {"priced": [1.234], "paces": [[Pace(1, 1)], []], "at_pace": dict.fromkeys(METRICS, 104.0)}
+    paces["at_own_pace"] = {name: [104.0, 1000.0] for name in METRICS}
     head, *rows = lines_of([items[0], replace(items[1], **paces)])[1 : 4 + 2 * len(METRICS)]
+    assert all(len(line) == len(head) for line in rows if line.startswith("fcfs"))
     assert len({line.index(".") for line in rows if "pace" not in line and "priced" not in line}) == 1
     (priced,) = (line for line in rows if "priced" in line)
     assert len(priced) == head.index("error") + len("error")

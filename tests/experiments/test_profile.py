@@ -72,6 +72,8 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
     assert "predicted at the machine's pace: of 12 figures" in done.stdout
     assert all(len(readings) == 2 for item in told["compared"] for readings in item["paces"])
     assert all(item["at_pace"].keys() == item["engine"].keys() for item in told["compared"])
+    assert "at the pace of each run's own steps, one number a run: of 12 figures" in done.stdout
+    assert all(len(said) == 2 for item in told["compared"] for said in item["at_own_pace"].values())
     # Continued: runs are stored with the readings around them, but for one.
     next(tmp_path.glob("compare/run1/points/fcfs*/pace.json")).unlink()
     done = twinserve(*arguments, "question.gauge_s=0.2")

@@ -90,6 +90,16 @@ def test_more_blocks_than_the_machine_holds_are_refused(make_worker: MakeWorker)
         make_worker().allocate_kv_cache(10**12)
 
 
+@pytest.mark.parametrize(("limit", "mapped"), [(1 << 30, 1.0), (16 << 20, 0.25), (0, 0.0)])
+def test_a_cache_is_mapped_at_the_start_up_to_a_limit(
+    make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch, limit: int, mapped: float
+) -> None:
+    monkeypatch.setattr("real.worker.MAPPED_AT_START_BYTES", limit)
+    worker, size = make_worker(), 64 << 20
+    rise = MemoryProbe(worker.device).peak_bytes(lambda: worker.allocate_kv_cache(size // BLOCK_BYTES))
+    assert mapped * size * 0.95 <= rise < (mapped + 0.25) * size  # a warm-up step needs memory too, and huge pages
+
+
 def test_a_step_before_the_cache_is_refused(make_worker: MakeWorker) -> None:
     scheduler = ChunkedPrefill(EngineConfig.from_arguments(model=make_worker().config.model.model).limits(20, 256))
     with pytest.raises(SchedulerError, match="allocate_kv_cache"):
