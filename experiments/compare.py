@@ -218,7 +218,7 @@ def lines_of(compared: Sequence[Compared]) -> list[str]:
         f"{'policy':<{width}}{'load':>5}{'rate':>7}  "
         f"{'metric':<12}{'engine':>11}{'spread':>8}{'simulator':>11}{'error':>8}"
     )
-    heads += (f"{'at its pace':>13}{'error':>8}" if gauged else "") + (f"{'at own pace':>13}" if kept else "")
+    heads += (f"{'at its pace':>13}{'error':>8}" if gauged else "") + (f"{'error, own pace':>17}" if kept else "")
     lines = ["", heads]
     for item in compared:
         place = f"{item.policy:<{width}}{item.load:>5.0%}{item.rate:>7g}"
@@ -232,7 +232,7 @@ def lines_of(compared: Sequence[Compared]) -> list[str]:
             if gauged:
                 line += f"{'-':>13}{'-':>8}" if error is None else f"{item.at_pace[metric]:>13,.1f}{error:>+8.1%}"
             if kept:
-                line += f"{'-':>13}" if own_error is None else f"{own_error:>+13.1%}"
+                line += f"{'-':>17}" if own_error is None else f"{own_error:>+17.1%}"
             lines.append(line)
             place = " " * len(place)
         if item.priced:

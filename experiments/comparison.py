@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from experiments.pace import Pace
@@ -82,8 +82,13 @@ class Compared:
         runs = {name: found[:-1] for name, found in figures.items()}
         simulated = {name: found[-1] for name, found in figures.items()}
         paced = {name: figure for name in figures if at_pace and (figure := _figure(at_pace, name)) is not None}
-        own = {name: [_figure(summary, name) for summary in at_own_pace] for name in figures if at_own_pace}
-        return cls(policy, load, rate, runs, simulated, priced, paces, paced, cast("Mapping[str, list[float]]", own))
+        own = {
+            name: found
+            for name in figures
+            if (found := [figure for run in at_own_pace if (figure := _figure(run, name)) is not None])
+            and len(found) == len(at_own_pace)
+        }
+        return cls(policy, load, rate, runs, simulated, priced, paces, paced, own)
 
     def middle(self, metric: str) -> float:
         """The median of the engine's runs, so that one that was disturbed does not count."""

@@ -26,9 +26,9 @@ CPU_CACHE_BYTES = 4 << 30
 
 Runner = TypeVar("Runner", bound=ModelRunner)
 
-#: So much of a CPU's KV cache is mapped at the start; the rest, as its blocks are first used, which holds steps up. In
-#: a virtual machine that took up to 4 ms for 2 MB, and one prompt in twelve took 1.25 to 2.4 times as long. Mapping all
-#: would hold the start up, by about 2 s for each GiB there.
+#: So much of a worker's KV cache is mapped at the start on a CPU; the rest, as blocks are first used, which holds steps
+#: up. In a virtual machine that took up to 4 ms for 2 MB, and one prompt in twelve took 1.25 to 2.4 times as long.
+#: Mapping all would hold the start up, by about 2 s for each GiB there.
 MAPPED_AT_START_BYTES = 1 << 30
 
 #: Length of the prompt that warms a worker up.
@@ -125,7 +125,7 @@ class Worker:
         """
         shape = self.model.kv_cache_shape(num_blocks, self.config.cache.block_size)
         try:
-            caches = [self._zeros(shape) for _ in range(self.model.config.num_layers)]
+            caches = [self._zeros(shape, num_blocks) for _ in range(self.model.config.num_layers)]
         except (MemoryError, RuntimeError) as error:  # the latter is torch's way to say that memory ran out
             needed = num_blocks * self._bytes_per_block()
             raise InputError(
@@ -147,13 +147,15 @@ class Worker:
             finished = list(output.num_scheduled_tokens)
         runner.execute_model(made_step(0, [], block_size, SamplingParams(), finished_ids=finished))
 
-    def _zeros(self, shape: Sequence[int]) -> torch.Tensor:
+    def _zeros(self, shape: Sequence[int], num_blocks: int) -> torch.Tensor:
         """A layer's cache. On CPUs what is beyond `MAPPED_AT_START_BYTES` is mapped once a block is used."""
         if self.device.type != "cpu":
             return torch.zeros(shape, dtype=self.model.dtype, device=self.device)
         raw = np.zeros(math.prod(shape) * self.model.dtype.itemsize, np.uint8)
-        raw[: MAPPED_AT_START_BYTES // self.model.config.num_layers].fill(0)
-        return torch.from_numpy(raw).view(self.model.dtype).view(*shape)
+        cache = torch.from_numpy(raw).view(self.model.dtype).view(*shape)
+        mapped = min(num_blocks, MAPPED_AT_START_BYTES // self._bytes_per_block())
+        cache.narrow(shape.index(num_blocks), 0, mapped).zero_()
+        return cache
 
     def _run_largest_step(self) -> None:
         """Run the step that needs most memory.
