@@ -9,6 +9,7 @@ import torch
 
 from real.config import EngineConfig
 from real.memory import MemoryProbe
+from real.model_runner import ModelRunner
 from real.sampling_params import SamplingParams
 from real.worker import Worker
 from schedulers import ChunkedPrefill, InputError, SchedulerError
@@ -19,6 +20,14 @@ MakeWorker = Callable[..., Worker]
 
 #: Keys and values x blocks of 16 tokens x 2 key heads x 32 dimensions x 4 bytes x 2 layers.
 BLOCK_BYTES = 2 * 16 * 2 * 32 * 4 * 2
+
+
+class ShownRunner(ModelRunner):
+    """One whose caches can be looked at."""
+
+    @property
+    def kv_caches(self) -> list[torch.Tensor]:
+        return self._kv_caches
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +115,7 @@ def test_the_first_blocks_of_keys_and_of_values_are_mapped(
 ) -> None:
     monkeypatch.setattr("real.worker.MAPPED_AT_START_BYTES", 128 << 20)
     worker, num_blocks = make_worker(), (256 << 20) // BLOCK_BYTES
-    caches: list[torch.Tensor] = []
-    worker.make_runner(num_blocks, lambda model, kv_caches, *rest: caches.extend(kv_caches))  # type: ignore[arg-type,return-value]
+    caches = worker.make_runner(num_blocks, ShownRunner).kv_caches
     first = slice(num_blocks // 2 - 1)
     used = MemoryProbe(worker.device).peak_bytes(lambda: [cache[:, first].fill_(1) for cache in caches])
     assert used < 16 << 20
