@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.composed import CONF, Composed
+from experiments.composed import CONF, Composed, ctrl_c_uncovered
 from schedulers import InputError, TwinserveError
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def run_hydra(arguments: list[str]) -> int:
     import_from_here()
     sys.argv = ["twinserve", *arguments]
     try:
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(answer)()
+        with ctrl_c_uncovered():
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(answer)()
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     except (HydraException, OmegaConfBaseException) as error:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,24 @@ if TYPE_CHECKING:
 CONF = ROOT / "conf"
 
 Question = TypeVar("Question", bound="DataclassInstance")
+
+
+@contextmanager
+def ctrl_c_uncovered() -> Iterator[None]:
+    """Ctrl-C stays Ctrl-C where it interrupts a library whose clean-up then fails, as OmegaConf's does now and then.
+
+    Raises:
+        KeyboardInterrupt: an error came up while one was on its way.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        covered: BaseException | None = error
+        while covered is not None:
+            covered = covered.__context__
+            if isinstance(covered, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+        raise
 
 
 @dataclass(frozen=True, slots=True)

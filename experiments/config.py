@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.composed import Composed
+from experiments.composed import Composed, ctrl_c_uncovered
 from experiments.digest import digest, dotted
 from experiments.workloads import Predictor, Workload, WorkloadRequest, build, checks
 from schedulers import SLO, InputError, Limits, SchedulerContract, SchedulerError, TwinserveError
@@ -149,6 +149,7 @@ def _made(what: str, kind: type, *given: Any, **params: Any) -> Any:
         ) from error
 
 
+@ctrl_c_uncovered()
 def read_point(composed: Composed) -> Point:
     """The point that a composed config describes.
 

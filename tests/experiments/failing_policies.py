@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from schedulers import Batch, ChunkedPrefill, Request, SchedulerOutput
 
 
@@ -42,3 +44,14 @@ class Overspends(ChunkedPrefill):
         output = super().schedule(now)
         output.shape.prefills.append((10**6, 0))
         return output
+
+
+class Interrupted(ChunkedPrefill):
+    """Ctrl-C reaches it while it is made, and its clean-up fails."""
+
+    def __init__(self, *given: Any, **parameters: Any) -> None:
+        super().__init__(*given, **parameters)
+        try:
+            raise KeyboardInterrupt
+        finally:
+            parameters.pop("nothing")

@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
+from experiments.composed import Composed
 from experiments.sweep import lock
 from tests.experiments.command_line import ROOT, start, twinserve
 
@@ -65,7 +67,7 @@ def test_an_interrupted_sweep_keeps_its_points_and_goes_on_from_there(tmp_path: 
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert "finished points are kept" in said
     assert "Traceback" not in said
     finished = len(list(tmp_path.glob("points/*/summary.json")))
@@ -74,6 +76,28 @@ def test_an_interrupted_sweep_keeps_its_points_and_goes_on_from_there(tmp_path: 
     again = twinserve(*SMALL, "workload.num_requests=400", f"results={tmp_path}")
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("(stored before)") == finished
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ["scheduler._target_=tests.experiments.failing_policies.Interrupted"],
+        ["ask=tests.experiments.test_sweep.interrupted"],
+    ],
+)
+def test_an_error_that_covers_ctrl_c_is_ctrl_c(where: list[str], tmp_path: Path) -> None:
+    done = twinserve(*SMALL, *where, "hydra.launcher.n_jobs=1", f"results={tmp_path}")
+    assert done.returncode == 130, done.stderr
+    assert "interrupted; finished points are kept" in done.stderr
+    assert "error: " not in done.stderr
+
+
+def interrupted(composed: Composed) -> None:
+    """An experiment that Ctrl-C reaches within OmegaConf, whose own clean-up fails then."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        OmegaConf.update(composed.config, "", 1)
 
 
 def test_a_point_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> None:
