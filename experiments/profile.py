@@ -1,12 +1,10 @@
 """`experiment=profile`: what this device takes for the parts of a step, measured through the engine, as a profile.
 
-The profile has the layout of LLMServingSim 2.0 (`sim.costs.profile_files`). Its rows are whole halves of a layer, which
-our CPU kernels compute in one call each: the time of a half is under the name of its first product, and what that
-includes has rows of zero (`fused` in meta.yaml says so). Three measurements make it:
+The profile has the layout of LLMServingSim 2.0 (`sim.costs.profile_files`). Its rows are attention and whole halves of
+a layer, which our CPU kernels compute in one call each: the time of a half, without attention, is under the name of its
+first product, and what that includes has rows of zero (`fused` in meta.yaml says so). Three measurements make it:
 
-1. the parts of made-up steps, timed within whole forward passes (`real.profiler`). Attention is what the attention half
-   takes beyond that of as many tokens without context, so that at the points of the grid the parts add up to what was
-   measured;
+1. the parts of made-up steps, timed within whole forward passes (`real.profiler`);
 2. how much longer prompts take after some idling (`sim.costs.after_idle`), each measured right after one amid work;
 3. what the engine takes beside the model: input preparation and sampling, timed within steps of decodes, and the time
    from the end of a step to the start of the next while the whole engine serves bursts of requests. Scheduling, tens of

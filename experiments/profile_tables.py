@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments import storage
 from schedulers.step import BatchShape
 from sim.costs import Profiled
-from sim.costs.interpolation import Grid
 from sim.hardware import Device, ModelShape
 
 if TYPE_CHECKING:
@@ -36,6 +35,8 @@ NUM_CHECKS = 40
 #: longer ones, which come to speed on the way, is no longer and would be lost in noise.
 IDLE_MS = (50, 100, 200, 500)
 MOST_AFTER_IDLE = 256
+#: A tile more or less is beyond so many tokens less than 2 % of a step.
+TILES_MATTER = 512
 #: Rows of dense.csv that hold a measured time, and those whose time is in one of them.
 DENSE = ("embedding", "qkv_proj", "gate_up_proj")
 UNSEEN = ("layernorm", "rotary_emb", "o_proj", "act_fn", "down_proj", "final_layernorm")
@@ -64,21 +65,21 @@ class Plan(NamedTuple):
 
     @classmethod
     def of(cls, tokens: int, decodes: int, context: int, seed: int) -> Plan:
-        """A grid up to so many tokens, decodes and tokens of context, each axis by powers of two or four.
+        """A grid up to so many tokens, decodes and tokens of context, by powers of two or four where times are linear.
 
-        Dense layers are measured more finely, at sixteen numbers of tokens an octave: kernels work in tiles, and where
-        a tile begins (every 12 tokens, in a kernel of ours) a step takes up to 8 % longer.
+        Attention over a prompt grows with its square, so there are two numbers of its tokens an octave, or one where
+        decodes are beside it. For dense layers there are sixteen, as far as it matters: kernels work in tiles, and
+        where a tile begins (every 12 tokens, in a kernel of ours) a step takes up to 8 % longer.
         """
-        counts = [*range(1, 16), *(n * part // 16 for n in powers(16, tokens) for part in range(16, 32))]
-        dense = {n: spread(n, decodes) for n in sorted({min(n, tokens) for n in counts})}
-        chunks, numbers = powers(16, tokens), powers(1, decodes)
-        grid = [(chunk, kv, 0, 0) for chunk in chunks for kv in [0, *powers(64, context, 4)]]
-        grid += [(0, 0, n, kv) for n in numbers for kv in powers(16, context, 4)]
+        counts = {*range(1, 16), *octaves(16, min(tokens, TILES_MATTER), 16), *octaves(16, tokens, 4)}
+        dense = {n: spread(n, decodes) for n in sorted(counts)}
+        grid = [(chunk, kv, 0, 0) for chunk in octaves(16, tokens, 2) for kv in [0, *powers(64, context, 4)]]
+        grid += [(0, 0, n, kv) for n in powers(1, decodes) for kv in powers(16, context, 4)]
         grid += [
             (chunk, kv, n, kv_decode)
-            for chunk in powers(16, tokens, 8)
+            for chunk in powers(16, tokens)
             for kv in (0, context)
-            for n in powers(1, decodes, 8)
+            for n in (1, decodes)
             for kv_decode in (16, context)
         ]
         attention = {at: ((at[0:2],) if at[0] else ()) + (((1, at[3]),) * at[2]) for at in grid}
@@ -106,13 +107,9 @@ def tables(
     for tokens, pieces in plan.dense.items():
         part = times[pieces]
         halves["embedding"][tokens] = 1e6 * part.ends
-        halves["qkv_proj"][tokens] = 1e6 * part.attention_half / num_layers
+        halves["qkv_proj"][tokens] = 1e6 * part.projections / num_layers
         halves["gate_up_proj"][tokens] = 1e6 * part.mlp_half / num_layers
-    without_context = Grid({"tokens": list(halves["qkv_proj"])}, list(halves["qkv_proj"].values()), {})
-    attention = [
-        (*at, max(1e6 * times[pieces].attention_half / num_layers - without_context.at(sum(n for n, _ in pieces)), 0.0))
-        for at, pieces in plan.attention.items()
-    ]
+    attention = [(*at, 1e6 * times[pieces].attention / num_layers) for at, pieces in plan.attention.items()]
     fused = {name: dict.fromkeys(halves["embedding"], 0.0) for name in UNSEEN}
     dense = [(name, x, time_us) for name, curve in (halves | fused).items() for x, time_us in curve.items()]
     logits = [("lm_head", len(pieces), 1e6 * times[pieces].logits) for pieces in plan.dense.values()]
@@ -156,6 +153,12 @@ def powers(first: int, last: int, factor: int = 2) -> list[int]:
         found.append(first)
         first *= factor
     return [*found, last]
+
+
+def octaves(first: int, last: int, parts: int) -> list[int]:
+    """`parts` numbers in each octave from `first`, a power of two, on, and `last`."""
+    numbers = [octave * part // parts for octave in powers(first, last)[:-1] for part in range(parts, 2 * parts)]
+    return [*(number for number in numbers if number < last), last]
 
 
 def spread(tokens: int, most: int) -> Pieces:

@@ -31,13 +31,15 @@ class PartTimes(NamedTuple):
     """Seconds that each part of one step took.
 
     Attributes:
-        attention_half: norm, QKV projection, RoPE, attention and output projection, all layers together.
+        attention: writing to the cache and attending to it, all layers together; both depend on the requests.
+        projections: the rest of the attention halves: norm, QKV projection, RoPE, output projection.
         mlp_half: norm, gate and up projection, activation and down projection, all layers together.
         ends: the rest of the forward pass: embedding, RoPE's angles, last norm.
         logits: the projection to the vocabulary, of the requests that sample.
     """
 
-    attention_half: float
+    attention: float
+    projections: float
     mlp_half: float
     ends: float
     logits: float
@@ -93,9 +95,11 @@ class StepProfiler:
         self._runner.execute_model(step)
         forget = made_step(self._steps, [], self._block_size, params, finished_ids=list(step.num_scheduled_tokens))
         self._runner.execute_model(forget)
-        attention_half, mlp_half = after.attention_half - before.attention_half, after.mlp_half - before.mlp_half
-        ends = after.forward - before.forward - attention_half - mlp_half
-        return PartTimes(attention_half, mlp_half, ends, after.logits - before.logits)
+        attention = after.attention - before.attention
+        projections = after.attention_half - before.attention_half - attention
+        mlp_half = after.mlp_half - before.mlp_half
+        ends = after.forward - before.forward - attention - projections - mlp_half
+        return PartTimes(attention, projections, mlp_half, ends, after.logits - before.logits)
 
     def time_after_idle(self, pieces: Sequence[tuple[int, int]], idle_s: float) -> float:
         """Seconds that the model takes longer for a step when the device had nothing to do right before."""
@@ -132,6 +136,7 @@ class StepProfiler:
 class _Watch:
     """Seconds that were spent so far, by part."""
 
+    attention: float = 0.0
     attention_half: float = 0.0
     mlp_half: float = 0.0
     forward: float = 0.0
@@ -146,9 +151,10 @@ class _TimedLayer:
         self._watch = watch
 
     def attend(self, step: Any, kv_cache: Tensor) -> Tensor:
-        start = time.perf_counter()
+        start, attended_s = time.perf_counter(), step.attend_s
         update = self._layer.attend(step, kv_cache)
         self._watch.attention_half += time.perf_counter() - start
+        self._watch.attention += step.attend_s - attended_s
         return update
 
     def feed_forward(self, step: Any) -> Tensor:

@@ -71,6 +71,9 @@ class Ops(Protocol):
             residual: the tokens' embeddings [T, hidden], to which the layers add in place.
             cos, sin: of the rotation of each token's heads, float32 [T, head_dim / 2].
             metadata: which tokens belong together, and where their keys and values are.
+
+        Returns:
+            what the layers hand on; its `attend_s` is the seconds that `attention` took on a CPU, in all layers so far.
         """
 
     def finish(self, step: Any, norm: torch.Tensor, eps: float) -> torch.Tensor:

@@ -62,6 +62,7 @@ class StepFields(Fields):
         integers="tokens sequences max_blocks block_size threads",
         pointers="query_start context_lens block_tables slots cos sin residual update normed heads attended inner",
         integers_="has_update",
+        doubles="attend_s",
     )
 
 

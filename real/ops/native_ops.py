@@ -56,8 +56,14 @@ class NativeStep:
             attended=residual.new_empty((tokens, layer.output.in_features)),
             inner=residual.new_empty((tokens, layer.gate_up.out_features)),
             has_update=0,
+            attend_s=0.0,
         )
         self.address = self.fields.address
+
+    @property
+    def attend_s(self) -> float:
+        """See `Ops.begin`."""
+        return float(self.fields.attend_s)
 
 
 class NativeLayer:

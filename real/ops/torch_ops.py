@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ class TorchStep:
     cos: torch.Tensor
     sin: torch.Tensor
     plan: Any
+    #: See `Ops.begin`.
+    attend_s: float = 0.0
 
     def normed(self, norm: torch.Tensor, eps: float) -> torch.Tensor:
         """Add the update to the residual stream and return the RMS norm (Zhang and Sennrich, 2019) of the sum."""
@@ -49,8 +52,10 @@ class TorchLayer:
             query = functional.rms_norm(query, w.query_norm.shape, w.query_norm, w.rms_norm_eps)
             key = functional.rms_norm(key, w.key_norm.shape, w.key_norm, w.rms_norm_eps)
         query, key = (_rotated(x, step.cos, step.sin) for x in (query, key))
+        start = time.perf_counter()
         self._attention.write(kv_cache, key, value, step.plan)
         attended = self._attention.attend(query, kv_cache, step.plan, w.head_dim**-0.5)
+        step.attend_s += time.perf_counter() - start
         step.update = functional.linear(attended, w.output.weight, w.output.bias)
         return step.update
 

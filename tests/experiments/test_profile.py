@@ -6,15 +6,21 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from experiments.profile import _Progress, waits_at_idle
+from experiments.profile_tables import Pieces, Plan, priced_by, shape_of, tables
 from schedulers import BatchShape, ChunkedPrefill, Limits, Request, RequestRecord, StepRecord
 from sim.engine import simulate
+from sim.hardware import Device, ModelShape
 from sim.tokens import EOS
 from tests.experiments.command_line import twinserve
 from tests.experiments.real_points import SHAPE, engine, tiny_model
+
+if TYPE_CHECKING:
+    from real.profiler import PartTimes
 
 SMALL = ("question.rounds=1", "question.max_tokens=32", "question.max_decodes=2", "question.max_context=16")
 
@@ -89,6 +95,27 @@ def test_both_worlds_are_compared_policy_by_policy(profile: Path, settings: list
     assert "predicted from the workload and the prices alone: of 12 figures" in done.stdout
     assert "at its pace" not in done.stdout
     assert "the machine's pace" not in done.stdout
+
+
+def test_every_measured_step_is_priced_as_measured() -> None:
+    profiler = pytest.importorskip("real.profiler", reason="needs torch: pip install twinserve[real]")
+
+    def measured(pieces: Pieces) -> PartTimes:
+        """Each request costs attention something of its own, so that many cost more than one of as many tokens."""
+        tokens = sum(n for n, _ in pieces)
+        attention = sum(3e-5 + 1e-7 * n * (n / 2 + context) for n, context in pieces)
+        times: PartTimes = profiler.PartTimes(
+            attention, projections=1e-3 + 2e-5 * tokens, mlp_half=5e-5 * tokens, ends=1e-4, logits=1e-5 * len(pieces)
+        )
+        return times
+
+    plan = Plan.of(tokens=256, decodes=16, context=256, seed=0)
+    files = tables(plan, {pieces: measured(pieces) for pieces in plan.steps()}, {(16, 50): 0.0}, num_layers=2)
+    model = ModelShape(architecture="LlamaForCausalLM", **SHAPE)
+    device = Device("cpu", 16 * 10**9, 1e12, 2e10, 1.0, 1.0, 0.0)
+    prices = priced_by(files, model, device)
+    for pieces in plan.attention.values():
+        assert prices.step_time(shape_of(pieces)) == pytest.approx(sum(measured(pieces)), rel=1e-4)
 
 
 @pytest.mark.parametrize(("step_s", "bursts"), [(0.01, 3), (0.06, 2)])

@@ -1,6 +1,7 @@
 // The two halves of a decoder layer on a CPU, called from Python through ctypes (native.py names the same structs).
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct Step {
     bf16 *residual, *update;                  // [tokens][hidden]; what is not yet added is in update
     bf16 *normed, *heads, *attended, *inner;  // what a half computes on its way
     int64_t has_update;
+    double attend_s;  // seconds in `write` and `attend`, of all layers so far
 };
 
 void linear(const bf16* x, const Weight& weight, void* out, bool float_out, int64_t rows, int64_t threads) {
@@ -153,7 +155,7 @@ extern "C" {
 
 int64_t max_query_heads_per_kv_head() { return MAX_QUERIES; }
 
-void attention_half(const Layer* layer, const Step* step, bf16* kv_cache) {
+void attention_half(const Layer* layer, Step* step, bf16* kv_cache) {
     const int64_t dim = layer->head_dim, heads = layer->heads, kv_heads = layer->kv_heads;
     const int64_t stride = (heads + 2 * kv_heads) * dim;
     const float eps = layer->rms_norm_eps;
@@ -167,8 +169,10 @@ void attention_half(const Layer* layer, const Step* step, bf16* kv_cache) {
     if (layer->key_norm)
         rms_norm(key, stride, nullptr, layer->key_norm, key, stride, step->tokens, kv_heads, dim, eps, step->threads);
     rotate(query, stride, heads + kv_heads, dim, *step);
+    const auto start = std::chrono::steady_clock::now();
     write(key, value, stride, cache, *step);
     attend(query, stride, heads, step->attended, cache, *step, 1.0f / std::sqrt(float(dim)));
+    step->attend_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     linear(step->attended, layer->output, step->update, false, step->tokens, step->threads);
 }
 
