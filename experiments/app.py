@@ -122,7 +122,8 @@ def answer(config: DictConfig) -> None:
         varied=[override.lstrip("+~").partition("=")[0] for override in hydra.overrides.task],
     )
     try:
-        function_at(str(config.ask))(composed)
+        with ctrl_c_uncovered():
+            function_at(str(config.ask))(composed)
     except TwinserveError as error:
         raise SystemExit(report(error)) from error
     except BrokenPipeError:

@@ -30,11 +30,11 @@ def ctrl_c_uncovered() -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        covered: BaseException | None = error
-        while covered is not None:
-            covered = covered.__context__
-            if isinstance(covered, KeyboardInterrupt):
+        behind: list[BaseException] = [error]
+        for one in behind:  # which grows
+            if isinstance(one, KeyboardInterrupt):
                 raise KeyboardInterrupt from error
+            behind += [other for other in (one.__cause__, one.__context__) if other and other not in behind]
         raise
 
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 #: Beside a run of the engine: the readings right before and right after it.
 FILE = "pace.json"
 
-#: What is timed: steps of a small model that chats. They lie on the grid of a default profile (`profile_tables.Plan`),
-#: or, of some prompts, their dense layers do: so what is between its points has no part in the readings. They are of
-#: many sizes, for a profile holds few measurements of each of its points, and one that is off should not matter much.
+#: What is timed: steps of a small model that chats. They lie on the grid of a default profile (`profile_tables.Plan`):
+#: what is between its points has no part in the readings. They are of many sizes, for a profile holds few measurements
+#: of each of its points, and one that is off should not matter much.
 DECODES: list[Pieces] = [
     *(((1, context),) * n for n in (1, 2, 4, 8, 16) for context in (16, 64, 256)),
     *(((1, 1024),) * n for n in (1, 2, 4)),

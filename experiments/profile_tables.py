@@ -65,11 +65,12 @@ class Plan(NamedTuple):
 
     @classmethod
     def of(cls, tokens: int, decodes: int, context: int, seed: int) -> Plan:
-        """A grid up to so many tokens, decodes and tokens of context, by powers of two or four where times are linear.
+        """A grid up to so many tokens, decodes and tokens of context; the more linear times are, the fewer points.
 
         Attention over a prompt grows with its square, so there are two numbers of its tokens an octave, or one where
-        decodes are beside it. For dense layers there are sixteen, as far as it matters: kernels work in tiles, and
-        where a tile begins (every 12 tokens, in a kernel of ours) a step takes up to 8 % longer.
+        decodes are beside it, whose numbers and contexts then are few. For dense layers there are sixteen, as far as it
+        matters: kernels work in tiles, and where a tile begins (every 12 tokens, in a kernel of ours) a step takes up
+        to 8 % longer.
         """
         counts = {*range(1, 16), *octaves(16, min(tokens, TILES_MATTER), 16), *octaves(16, tokens, 4)}
         dense = {n: spread(n, decodes) for n in sorted(counts)}
@@ -79,7 +80,7 @@ class Plan(NamedTuple):
             (chunk, kv, n, kv_decode)
             for chunk in powers(16, tokens)
             for kv in (0, context)
-            for n in (1, decodes)
+            for n in powers(1, decodes, 8)
             for kv_decode in (16, context)
         ]
         attention = {at: ((at[0:2],) if at[0] else ()) + (((1, at[3]),) * at[2]) for at in grid}

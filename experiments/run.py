@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from experiments import decision_log, storage
-from experiments.composed import Composed
+from experiments.composed import Composed, ctrl_c_uncovered
 from experiments.config import Point, read_point
 from experiments.conservation import violations
 from experiments.recording import Recording
@@ -179,6 +179,7 @@ def write_recorded(point: Point, told: Told, recording: Recording, folder: Path)
     storage.write_recording(folder, point.config_yaml, recording, summary, files)
 
 
+@ctrl_c_uncovered()
 def ensure(point: Point) -> str:
     """Make a point unless its folder holds it already, undamaged; return it in one line.
 

@@ -30,7 +30,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import OmegaConf, flag_override
 
 from experiments import run, storage
-from experiments.composed import Composed
+from experiments.composed import Composed, ctrl_c_uncovered
 from experiments.config import read_point
 from experiments.workloads import check_lengths
 from schedulers import InputError, TwinserveError
@@ -129,7 +129,8 @@ class SweepCallback(Callback):
 @contextlib.contextmanager
 def _exit_on_error() -> Iterator[None]:
     try:
-        yield
+        with ctrl_c_uncovered():
+            yield
     except (TwinserveError, HydraException) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(1 if isinstance(error, TwinserveError) and not isinstance(error, InputError) else 2) from error

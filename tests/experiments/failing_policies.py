@@ -47,11 +47,22 @@ class Overspends(ChunkedPrefill):
 
 
 class Interrupted(ChunkedPrefill):
+    """Ctrl-C reaches it while it composes, and its clean-up fails."""
+
+    def compose(self, batch: Batch, now: float) -> None:
+        interrupt()
+
+
+class InterruptedWorkload:
     """Ctrl-C reaches it while it is made, and its clean-up fails."""
 
-    def __init__(self, *given: Any, **parameters: Any) -> None:
-        super().__init__(*given, **parameters)
-        try:
-            raise KeyboardInterrupt
-        finally:
-            parameters.pop("nothing")
+    def __init__(self, **parameters: Any) -> None:
+        interrupt()
+
+
+def interrupt() -> None:
+    """What a clean-up that fails leaves of Ctrl-C."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        [].pop()

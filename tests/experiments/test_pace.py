@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from experiments import run
 from experiments.compare import gauge_of, serve
 from experiments.composed import CONF, Composed
 from experiments.config import Point, read_point
-from experiments.pace import FILE, AtPace, Pace, PaceGauge
-from experiments.profile_tables import Pieces, Tables, encoded, powers, shape_of
+from experiments.pace import DECODES, FILE, PROMPTS, AtPace, Pace, PaceGauge
+from experiments.profile_tables import Pieces, Plan, Tables, encoded, powers, shape_of
 from experiments.storage import write_files
 from schedulers import InputError
 from sim.costs import CostModel, Profiled
@@ -81,6 +82,14 @@ def gauge_by(tiny: Path, profile: Path) -> PaceGauge:
 
 def real_point(tiny: Path, results: Path) -> Point:
     return read_point(composed(tiny, "cost=roofline", f"results={results}", "mode.in_process=true", "workload.rate=20"))
+
+
+def test_what_is_timed_lies_on_the_grid_of_a_default_profile() -> None:
+    question = OmegaConf.load(CONF / "experiment" / "profile.yaml").question
+    plan = Plan.of(question.max_tokens, question.max_decodes, question.max_context, seed=0)
+    for pieces in DECODES + PROMPTS:
+        assert pieces in plan.attention.values()
+        assert sum(tokens for tokens, _ in pieces) in plan.dense
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from experiments.composed import Composed
 from experiments.sweep import lock
+from tests.experiments import failing_policies
 from tests.experiments.command_line import ROOT, start, twinserve
 
 SMALL = (
@@ -78,21 +79,20 @@ def test_an_interrupted_sweep_keeps_its_points_and_goes_on_from_there(tmp_path: 
     assert again.stdout.count("(stored before)") == finished
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize(
-    "where",
-    [
-        ["scheduler._target_=tests.experiments.failing_policies.Interrupted"],
-        ["ask=tests.experiments.test_sweep.interrupted"],
-    ],
+    "where", ["scheduler._target_=Interrupted", "workload._target_=InterruptedWorkload", "ask=ask"]
 )
-def test_an_error_that_covers_ctrl_c_is_ctrl_c(where: list[str], tmp_path: Path) -> None:
-    done = twinserve(*SMALL, *where, "hydra.launcher.n_jobs=1", f"results={tmp_path}")
+def test_an_error_that_covers_ctrl_c_is_ctrl_c(where: str, jobs: int, tmp_path: Path) -> None:
+    override = where.replace("_target_=", f"_target_={failing_policies.__name__}.").replace("=ask", f"={__name__}.ask")
+    done = twinserve(*SMALL, override, f"hydra.launcher.n_jobs={jobs}", f"results={tmp_path}")
     assert done.returncode == 130, done.stderr
     assert "interrupted; finished points are kept" in done.stderr
     assert "error: " not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
-def interrupted(composed: Composed) -> None:
+def ask(composed: Composed) -> None:
     """An experiment that Ctrl-C reaches within OmegaConf, whose own clean-up fails then."""
     try:
         raise KeyboardInterrupt
